@@ -31,6 +31,16 @@ fn the_examples_of_the_help_work() {
     }
 }
 
+// proves: CLI-exec-without-nodes
+#[test]
+fn a_command_in_a_pod_of_no_member_fails_at_once() {
+    let Some(fixture) = CliFixture::shared_with_tools() else {
+        return;
+    };
+    let failed = fixture.run("exec deployment/web -- true");
+    failed.failed_with("the control plane has no nodes, so no pod runs there");
+}
+
 #[test]
 fn a_member_is_reached_through_the_proxy() {
     let Some(fixture) = CliFixture::shared_with_tools() else {

@@ -6,11 +6,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
-use client::{ShutdownToken, TaskGroup};
+use client::{Api, ListOptions, ResourcePath, ShutdownToken, TaskGroup};
+use machinery::Gvr;
 
 use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process};
 use crate::member_clusters::verify_clusters_exist;
 use crate::operation_scope::OperationScope;
+
+static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 
 /// The arguments of kubectl's command of the same name, and, before `--`:
 /// `--kubeconfig FILE`, `--karmada-context CONTEXT`; where a member can be meant,
@@ -129,9 +132,32 @@ pub async fn run(command: KubectlCommand) -> anyhow::Result<()> {
         tasks.stop().await;
         verified?;
     }
+    if member.is_none() && matches!(name, "exec" | "attach") {
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let api = control.connect(&tasks)?;
+        let verified = verify_pods_can_run(&*api, name).await;
+        tasks.stop().await;
+        verified?;
+    }
     let mut kubectl = kubectl_command(&control, member.as_deref())?;
     kubectl.arg(name).args(flags.others);
     Err(replace_process(kubectl))
+}
+
+/// Fails if the control plane has no nodes: kubectl would wait a minute for a running pod of a
+/// workload. What the server does not answer is left to kubectl.
+async fn verify_pods_can_run(api: &dyn Api, command: &str) -> anyhow::Result<()> {
+    let options = ListOptions {
+        limit: 1,
+        ..ListOptions::default()
+    };
+    let nodes = api.list(ResourcePath::collection(&NODES, ""), &options);
+    let has_no_nodes = nodes.await.is_ok_and(|nodes| nodes.items.is_empty());
+    ensure!(
+        !has_no_nodes,
+        "the control plane has no nodes, so no pod runs there; name the member for {command} with -C NAME"
+    );
+    Ok(())
 }
 
 /// karmadactl's flags among the arguments of a command, and the others in their order.

@@ -20,7 +20,7 @@ pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
             TableColumnDefinition::new("Mode", "string")
                 .with_description("How the cluster is synchronized: Push or Pull."),
             TableColumnDefinition::new("Ready", "string")
-                .with_description("Whether the cluster is ready."),
+                .with_description("Whether the cluster is ready, and whether it is cordoned."),
             TableColumnDefinition::new("Age", "string")
                 .with_description("Time since the cluster was registered."),
             TableColumnDefinition::new("Zones", "string")
@@ -58,7 +58,7 @@ pub(super) fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Option<V
         name_cell(object),
         text("/status/kubernetesVersion"),
         text("/spec/syncMode"),
-        ready(object),
+        readiness(object),
         age_cell(object, now),
         or_none(zones(object)),
         or_none(text("/spec/region")),
@@ -68,7 +68,11 @@ pub(super) fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Option<V
     ])
 }
 
-fn ready(object: &Value) -> Value {
+/// The taint of a cordoned cluster.
+const UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
+
+/// Whether the cluster is ready, and whether it is cordoned, as for nodes.
+fn readiness(object: &Value) -> Value {
     let conditions = object
         .pointer("/status/conditions")
         .and_then(Value::as_array);
@@ -77,7 +81,13 @@ fn ready(object: &Value) -> Value {
         .flatten()
         .find(|c| c.get("type").and_then(Value::as_str) == Some("Ready"))
         .and_then(|c| c.get("status")?.as_str());
-    Value::from(status.unwrap_or("Unknown"))
+    let status = status.unwrap_or("Unknown");
+    let taints = object.pointer("/spec/taints").and_then(Value::as_array);
+    let mut taints = taints.into_iter().flatten();
+    match taints.any(|taint| taint["key"] == UNSCHEDULABLE) {
+        true => format!("{status},SchedulingDisabled").into(),
+        false => status.into(),
+    }
 }
 
 fn zones(object: &Value) -> Value {
@@ -88,4 +98,30 @@ fn zones(object: &Value) -> Value {
         .filter_map(Value::as_str)
         .collect();
     Value::from(names.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: CLU-cordoned-column
+    #[test]
+    fn a_cordoned_cluster_is_marked() {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule"}]);
+        for (taints, conditions, expected) in [
+            (Value::Null, &ready, "True"),
+            (taint("example.org/gpu"), &ready, "True"),
+            (taint(UNSCHEDULABLE), &ready, "True,SchedulingDisabled"),
+            (
+                taint(UNSCHEDULABLE),
+                &Value::Null,
+                "Unknown,SchedulingDisabled",
+            ),
+        ] {
+            let cluster = json!({"spec": {"taints": taints}, "status": {"conditions": conditions}});
+            assert_eq!(readiness(&cluster), expected);
+        }
+    }
 }

@@ -142,6 +142,22 @@ impl AppliedOverrides {
         })
     }
 
+    /// The policies with an applied rule, as their kind and key, in the order of their application.
+    pub fn policies(&self) -> Vec<String> {
+        let mut policies: Vec<String> = Vec::new();
+        for OverridePolicyShadow { scope, policy, .. } in &self.0 {
+            let kind = match scope {
+                OverridePolicyScope::Cluster => "ClusterOverridePolicy",
+                OverridePolicyScope::Namespaced => "OverridePolicy",
+            };
+            let policy = format!("{kind} {policy}");
+            if !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+        policies
+    }
+
     /// The value of the annotation for cluster override policies; `None` if none was applied.
     pub fn cluster_policies_annotation(&self) -> Option<String> {
         self.annotation(OverridePolicyScope::Cluster)

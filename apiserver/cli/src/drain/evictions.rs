@@ -22,7 +22,10 @@ use crate::output;
 /// between the read and the write.
 const MAX_ATTEMPTS: usize = 5;
 
-/// How often the number of the remaining templates is printed.
+/// How many remaining objects are named.
+const MAX_NAMED: usize = 5;
+
+/// How often the remaining objects are printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A binding that leaves the cluster.
@@ -76,21 +79,37 @@ pub(super) async fn evict(
     )
 }
 
-/// Waits until the evicted bindings and their Works have left the cluster.
+/// Waits until the evicted bindings and their Works have left the cluster; the error names those
+/// that have not.
 pub(super) async fn wait_until_left(
     api: &dyn Api,
     cluster: &str,
     evicted: Vec<EvictedBinding>,
+    timeout: Duration,
 ) -> anyhow::Result<()> {
-    let space = names::execution_space_name(cluster);
     let mut remaining = RemainingObjects {
         cluster,
         evicted,
         keys: BTreeSet::new(),
     };
+    let left = tokio::time::timeout(timeout, follow_until_left(api, &mut remaining)).await;
+    left.with_context(|| {
+        format!(
+            "after {} s {cluster} still has {}; what was evicted goes on leaving: `flotilla why` says what a template waits for, and the same command waits again",
+            timeout.as_secs_f64(),
+            remaining.text()
+        )
+    })?
+}
+
+async fn follow_until_left(
+    api: &dyn Api,
+    remaining: &mut RemainingObjects<'_>,
+) -> anyhow::Result<()> {
+    let space = names::execution_space_name(remaining.cluster);
     let mut watches = Vec::new();
     for (resource, namespace) in [(&BINDINGS, ""), (&CLUSTER_BINDINGS, ""), (&WORKS, &*space)] {
-        watches.push(follow(api, resource, namespace, &mut remaining).await?);
+        watches.push(follow(api, resource, namespace, remaining).await?);
     }
     let mut events = select_all(watches);
     let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
@@ -108,8 +127,9 @@ pub(super) async fn wait_until_left(
                 }
             }
             _ = progress.tick() => output::print_progress(format!(
-                "waiting for {} bindings and works to leave {cluster}",
-                remaining.keys.len()
+                "waiting until these have left {}: {}",
+                remaining.cluster,
+                remaining.text()
             )),
         }
     }
@@ -147,6 +167,18 @@ struct RemainingObjects<'a> {
 }
 
 impl RemainingObjects<'_> {
+    /// The first of them by name, and the number of the others.
+    fn text(&self) -> String {
+        let named = self.keys.iter().take(MAX_NAMED);
+        let named: Vec<String> = named
+            .map(|(resource, key)| format!("{resource} {key}"))
+            .collect();
+        match self.keys.len() - named.len() {
+            0 => named.join(", "),
+            others => format!("{} and {others} more", named.join(", ")),
+        }
+    }
+
     fn update(&mut self, resource: &'static Gvr, object: &Object) -> anyhow::Result<()> {
         let is_there = if *resource == WORKS {
             let meta = object.meta();
@@ -169,5 +201,27 @@ impl RemainingObjects<'_> {
     fn remove(&mut self, resource: &'static Gvr, object: &Object) {
         self.keys
             .remove(&(&*resource.resource, object.meta().key()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: DRN-waits
+    #[test]
+    fn what_has_not_left_is_named() {
+        let mut remaining = RemainingObjects {
+            cluster: "m1",
+            evicted: Vec::new(),
+            keys: BTreeSet::new(),
+        };
+        let work = |n: usize| ("works", format!("karmada-es-m1/w{n}"));
+        remaining.keys.extend((0..2).map(work));
+        let two = "works karmada-es-m1/w0, works karmada-es-m1/w1";
+        assert_eq!(remaining.text(), two);
+        remaining.keys.extend((0..8).map(work));
+        assert!(remaining.text().starts_with(two));
+        assert!(remaining.text().ends_with("w4 and 3 more"));
     }
 }

@@ -9,7 +9,6 @@ mod placements;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup};
 use karmada_api::resources::CLUSTERS;
@@ -25,8 +24,9 @@ use crate::{cordon, feature_gate_flags, output, scheduler_flags};
 ///
 /// The cluster is cordoned, so that nothing new is placed on it. Each template that the
 /// scheduler can place without it is evicted gracefully: it stays until its replacement is
-/// healthy. Templates without another place stay and are listed with the reason. Their
-/// placement is computed by this command with the functions of the scheduler; the flags for
+/// healthy. Templates without another place stay and are listed with the reason. So do
+/// namespaces, since their removal would delete everything that the cluster has in them; they
+/// do not count as templates that stay. The placements are computed by this command with the functions of the scheduler; the flags for
 /// scheduling and feature gates must be those of the server.
 #[derive(Args)]
 #[command(
@@ -92,14 +92,7 @@ async fn evict(api: &dyn Api, report: &DrainReport, arguments: &DrainArgs) -> an
     for template in report.leaving() {
         evicted.push(evictions::evict(api, cluster, template).await?);
     }
-    let left = evictions::wait_until_left(api, cluster, evicted);
-    let waited = tokio::time::timeout(arguments.timeout, left).await;
-    waited.with_context(|| {
-        format!(
-            "templates are still in {cluster} after {} s, and go on leaving; `flotilla why` says what one waits for, and the same command waits again",
-            arguments.timeout.as_secs_f64()
-        )
-    })??;
+    evictions::wait_until_left(api, cluster, evicted, arguments.timeout).await?;
     output::print_progress(match report.staying() {
         0 => format!("{cluster} cluster drained"),
         staying => format!("{cluster} cluster drained; templates that stay: {staying}"),

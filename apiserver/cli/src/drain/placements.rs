@@ -40,6 +40,8 @@ pub(super) struct DrainedTemplate {
     stays: Option<String>,
     #[serde(skip)]
     pub(super) binding: String,
+    #[serde(skip)]
+    is_namespace: bool,
 }
 
 /// Reads the bindings of a cluster, and simulates their scheduling without it.
@@ -59,7 +61,9 @@ pub(super) async fn simulate_without(
         if !view.spec.clusters.iter().any(|t| t.name == cluster) {
             continue;
         }
-        let simulated = if view.spec.placement.is_none() {
+        let simulated = if is_namespace(&view) {
+            Err("its removal would delete what the cluster has in it".to_owned())
+        } else if view.spec.placement.is_none() {
             Err("it follows the templates that require it".to_owned())
         } else {
             simulate_binding(binding, &view, cluster, |evicted| {
@@ -75,6 +79,11 @@ pub(super) async fn simulate_without(
         cluster: cluster.to_owned(),
         templates,
     })
+}
+
+fn is_namespace(binding: &ResourceBinding) -> bool {
+    let template = &binding.spec.resource;
+    template.api_version == "v1" && template.kind == "Namespace"
 }
 
 /// The clusters of a binding after its eviction from `cluster`, or why it has none.
@@ -115,7 +124,7 @@ impl DrainedTemplate {
         let of = &view.spec.resource;
         let (then, stays) = match simulated {
             Ok(then) => (then, None),
-            Err(why) => (view.spec.clusters.clone(), Some(why)),
+            Err(reason) => (view.spec.clusters.clone(), Some(reason)),
         };
         Self {
             kind: of.kind.clone(),
@@ -125,6 +134,7 @@ impl DrainedTemplate {
             then,
             stays,
             binding: binding.name().to_owned(),
+            is_namespace: is_namespace(view),
         }
     }
 
@@ -155,9 +165,11 @@ impl DrainedTemplate {
 }
 
 impl DrainReport {
-    /// The number of templates that cannot leave the cluster.
+    /// The number of templates that cannot leave the cluster, without the namespaces, which stay
+    /// in any case.
     pub(super) fn staying(&self) -> usize {
-        self.templates.iter().filter(|t| t.stays.is_some()).count()
+        let staying = self.templates.iter().filter(|t| t.stays.is_some());
+        staying.filter(|t| !t.is_namespace).count()
     }
 
     pub(super) fn leaving(&self) -> impl Iterator<Item = &DrainedTemplate> {
@@ -171,11 +183,48 @@ impl DrainReport {
         }
         let rows: Vec<_> = self.templates.iter().map(|t| t.cells(wide)).collect();
         let table = format_table(&["TEMPLATE", "NOW", "THEN", "NOTE"], &rows);
-        let (all, staying) = (self.templates.len(), self.staying());
-        let moving = all - staying;
+        let moving = self.leaving().count();
+        let all = moving + self.staying();
         format!(
             "{table}\n{moving} of {all} templates can leave {}.",
             self.cluster
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: DRN-namespaces
+    #[test]
+    fn namespaces_stay_and_do_not_count() {
+        let template = |api_version: &str, kind: &str, simulated| {
+            let binding = json!({"metadata": {"name": "b"}, "spec": {
+                "resource": {"apiVersion": api_version, "kind": kind, "name": "x"},
+                "clusters": [{"name": "m1"}]}});
+            let binding = Object::from_value(&binding).unwrap();
+            let view = binding.decode::<ResourceBinding>().unwrap();
+            DrainedTemplate::new(&binding, &view, simulated)
+        };
+        let stays = || Err("it stays".to_owned());
+        let mut report = DrainReport {
+            cluster: "m1".to_owned(),
+            templates: vec![
+                template("v1", "Namespace", stays()),
+                template(
+                    "rbac.authorization.k8s.io/v1",
+                    "ClusterRole",
+                    Ok(Vec::new()),
+                ),
+            ],
+        };
+        assert_eq!((report.staying(), report.leaving().count()), (0, 1));
+        let lines = report.lines(false);
+        assert!(lines.ends_with("1 of 1 templates can leave m1."), "{lines}");
+        assert!(lines.contains("Namespace x"), "{lines}");
+        let other = template("example.org/v1", "Namespace", stays());
+        report.templates.push(other);
+        assert_eq!(report.staying(), 1);
     }
 }

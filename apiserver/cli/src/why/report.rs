@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use karmada_api::{FeatureGates, ResourceBinding, Work, names};
 use machinery::Object;
-use overrides::CandidateOverridePolicies;
+use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideFailure};
 use scheduler::core::ClusterSnapshot;
 use serde::{Deserialize, Serialize};
 use simulation::ClaimExplanation;
@@ -128,6 +128,9 @@ pub(crate) struct ClusterRow {
     pub(crate) decided: Option<ClusterDecision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) work: Option<WorkSummary>,
+    /// The override policies that change the manifest for this cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) overrides: Vec<String>,
     /// Why the override policies cannot be applied for this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) override_failure: Option<String>,
@@ -251,32 +254,43 @@ fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRo
         .binding
         .as_ref()
         .is_some_and(|(_, b)| b.spec.is_workload());
-    let row = |name: &str| ClusterRow {
-        name: name.to_owned(),
-        member: cluster_readiness(inputs, name),
-        target: targets.contains_key(name),
-        replicas: targets.get(name).copied().filter(|_| counted),
-        decided: decided.iter().find(|row| row.name == name).cloned(),
-        work: inputs
-            .works
+    let row = |name: &str| {
+        let overridden = targets
             .get(name)
-            .map(|(object, work)| work_summary(object, work)),
-        override_failure: targets
-            .get(name)
-            .and_then(|_| override_failure(inputs, name)),
+            .and_then(|_| apply_overrides(inputs, name));
+        let (overrides, override_failure) = match overridden {
+            Some(Ok(applied)) => (applied.policies(), None),
+            Some(Err(failure)) => (Vec::new(), Some(failure.to_string())),
+            None => (Vec::new(), None),
+        };
+        ClusterRow {
+            name: name.to_owned(),
+            member: cluster_readiness(inputs, name),
+            target: targets.contains_key(name),
+            replicas: targets.get(name).copied().filter(|_| counted),
+            decided: decided.iter().find(|row| row.name == name).cloned(),
+            work: inputs
+                .works
+                .get(name)
+                .map(|(object, work)| work_summary(object, work)),
+            overrides,
+            override_failure,
+        }
     };
     names.into_iter().map(row).collect()
 }
 
 /// Applies the override policies to the template as the binding controller does.
-fn override_failure(inputs: &WhyInputs, cluster: &str) -> Option<String> {
+fn apply_overrides(
+    inputs: &WhyInputs,
+    cluster: &str,
+) -> Option<Result<AppliedOverrides, OverrideFailure>> {
     let (object, cluster) = inputs.clusters.get(cluster)?;
     let served = &inputs.api_resource;
     let kind = served.resource.with_kind(&served.kind);
     let candidates = CandidateOverridePolicies::of_objects(&inputs.overrides);
     let mut manifest = inputs.template.value().ok()?;
-    let applied = candidates.apply(&mut manifest, &kind, &cluster.attributes(object));
-    applied.err().map(|failure| failure.to_string())
+    Some(candidates.apply(&mut manifest, &kind, &cluster.attributes(object)))
 }
 
 fn cluster_readiness(inputs: &WhyInputs, name: &str) -> String {

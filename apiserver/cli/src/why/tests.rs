@@ -145,6 +145,43 @@ Pending:
     assert!(wide.contains("karmada-es-a/web-1"), "{wide}");
 }
 
+/// An OverridePolicy for one cluster.
+fn override_policy(name: &str, cluster: &str, rule: Value) -> Object {
+    object(&json!({"metadata": {"name": name, "namespace": "n"},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+            "overrideRules": [{"targetCluster": {"clusterNames": [cluster]}, "overriders": {"plaintext": [rule]}}]}}))
+}
+
+/// Gives the object of a cluster the name that the rules of overrides select by.
+fn name_cluster(inputs: &mut WhyInputs, name: &str) {
+    let (cluster, view) = inputs.clusters.remove(name).unwrap();
+    let mut value = cluster.value().unwrap();
+    value["metadata"]["name"] = name.into();
+    inputs
+        .clusters
+        .insert(name.to_owned(), (object(&value), view));
+}
+
+// proves: CLI-why-overrides
+#[test]
+fn override_policies_are_named_with_their_clusters() {
+    let spec = json!({"clusters": [{"name": "a"}, {"name": "b"}]});
+    let mut inputs = bound_template(spec, json!({}), json!({}));
+    inputs.clusters = ["a", "b"]
+        .map(|name| (name.to_owned(), cluster("True")))
+        .into();
+    name_cluster(&mut inputs, "a");
+    name_cluster(&mut inputs, "b");
+    let rule = json!({"path": "/metadata/annotations", "operator": "add", "value": {"k": "v"}});
+    inputs.overrides = vec![
+        override_policy("of-a", "a", rule.clone()),
+        override_policy("of-b", "b", rule),
+    ];
+    let text = text::format_report(&report::build_report(&inputs), false);
+    let lines = "\nOverrides:  OverridePolicy n/of-a: a\n            OverridePolicy n/of-b: b\n";
+    assert!(text.contains(lines), "{text}");
+}
+
 #[test]
 fn failing_overrides_and_contested_fields_are_pending() {
     let spec = json!({"clusters": [{"name": "a"}, {"name": "b"}]});
@@ -160,15 +197,8 @@ fn failing_overrides_and_contested_fields_are_pending() {
     ]
     .into();
     let rule = json!({"path": "/spec/none/x", "operator": "replace", "value": 1});
-    inputs.overrides = vec![object(&json!({"metadata": {"name": "o", "namespace": "n"},
-        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
-            "overrideRules": [{"targetCluster": {"clusterNames": ["a"]}, "overriders": {"plaintext": [rule]}}]}}))];
-    // The readable name of the fixture's cluster is in its object.
-    let (mut a, view) = inputs.clusters.remove("a").unwrap();
-    let mut value = a.value().unwrap();
-    value["metadata"]["name"] = "a".into();
-    a = object(&value);
-    inputs.clusters.insert("a".to_owned(), (a, view));
+    inputs.overrides = vec![override_policy("o", "a", rule)];
+    name_cluster(&mut inputs, "a");
     let pending = report::build_report(&inputs).pending;
     assert!(
         pending[0].starts_with(

@@ -1,5 +1,7 @@
 //! Formats a report as text. Pure.
 
+use std::collections::BTreeMap;
+
 use super::report::{ClusterDecision, ClusterRow, DecisionSummary, WhyReport};
 use crate::printers::format_table;
 
@@ -33,6 +35,7 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
             lines.push(format!("            a dependency of {by}"));
         }
     }
+    lines.extend(override_lines(&report.clusters));
     if let Some(decision) = &report.decision {
         lines.extend(decision_lines(decision));
     }
@@ -56,6 +59,24 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
         lines.extend(report.pending.iter().map(|what| format!("  {what}")));
     }
     lines.join("\n")
+}
+
+/// A line for each override policy, with the clusters whose manifest it changes.
+fn override_lines(clusters: &[ClusterRow]) -> Vec<String> {
+    let mut by_policy: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for cluster in clusters {
+        for policy in &cluster.overrides {
+            by_policy.entry(policy).or_default().push(&cluster.name);
+        }
+    }
+    let lines = by_policy
+        .iter()
+        .enumerate()
+        .map(|(index, (policy, clusters))| {
+            let title = if index == 0 { "Overrides:" } else { "" };
+            format!("{title:<12}{policy}: {}", clusters.join(", "))
+        });
+    lines.collect()
 }
 
 fn decision_lines(decision: &DecisionSummary) -> Vec<String> {

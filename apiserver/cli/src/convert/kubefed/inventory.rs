@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::cluster_set::ClusterSet;
 use super::fields;
+use super::malformed_objects::MalformedObjects;
 
 /// The group of federated types whose type configuration names none.
 const TYPES_GROUP: &str = "types.kubefed.io";
@@ -46,22 +47,29 @@ struct TypeConfig {
     propagates: bool,
 }
 
+/// Fails if a document has no name, or the identity of an earlier one.
+fn check_identity(document: &Value, identities: &mut BTreeSet<String>) -> anyhow::Result<()> {
+    let text = object_text(document);
+    let api_version = document["apiVersion"].as_str().unwrap_or_default();
+    ensure!(
+        identities.insert(format!("{api_version} {text}")),
+        "{text} appears more than once"
+    );
+    ensure!(
+        !name(document).is_empty(),
+        "{text}: metadata.name: must be set"
+    );
+    let namespace = &document["metadata"]["namespace"];
+    fields::text(namespace, "metadata.namespace").context(text)?;
+    Ok(())
+}
+
 impl Inventory {
     pub(super) fn new(documents: Vec<Value>) -> anyhow::Result<Self> {
+        let mut malformed = MalformedObjects::default();
         let mut identities = BTreeSet::new();
         for document in &documents {
-            let text = object_text(document);
-            let api_version = document["apiVersion"].as_str().unwrap_or_default();
-            ensure!(
-                identities.insert(format!("{api_version} {text}")),
-                "{text} appears more than once"
-            );
-            ensure!(
-                !name(document).is_empty(),
-                "{text}: metadata.name: must be set"
-            );
-            let namespace = &document["metadata"]["namespace"];
-            fields::text(namespace, "metadata.namespace").context(text)?;
+            malformed.check(check_identity(document, &mut identities));
         }
         let mut inventory = Self::default();
         // Type configurations decide which of the other objects are federated ones.
@@ -70,15 +78,15 @@ impl Inventory {
             .partition(|document| group(document) == CORE_GROUP);
         for object in core {
             let text = object_text(&object);
-            inventory.add_core(object).context(text)?;
+            malformed.check(inventory.add_core(object).context(text));
         }
         let mut secrets = Vec::new();
         for document in rest {
             let text = object_text(&document);
             if inventory.is_federated(&document) {
-                inventory.add_federated(document).context(text)?;
+                malformed.check(inventory.add_federated(document).context(text));
             } else if group(&document) == SCHEDULING_GROUP {
-                inventory.add_preference(document).context(text)?;
+                malformed.check(inventory.add_preference(document).context(text));
             } else if group(&document).ends_with(GROUP_SUFFIX) {
                 inventory.unequaled.push(document);
             } else if document["apiVersion"] == "v1" && document["kind"] == "Secret" {
@@ -88,6 +96,7 @@ impl Inventory {
             }
         }
         inventory.sort_secrets(secrets);
+        malformed.into_result()?;
         Ok(inventory)
     }
 

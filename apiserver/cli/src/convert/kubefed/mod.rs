@@ -9,6 +9,7 @@ mod cluster_set;
 mod federated_object;
 mod fields;
 mod inventory;
+mod malformed_objects;
 mod overrides;
 mod replica_preference;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 
 use anyhow::Context;
 use inventory::Inventory;
+use malformed_objects::MalformedObjects;
 use serde_json::{Value, json};
 
 use super::conversion::{Conversion, Severity};
@@ -25,17 +27,18 @@ use karmada_api::well_known_keys::SKIP_AUTO_PROPAGATION;
 ///
 /// # Errors
 ///
-/// A document that KubeFed's API would have refused, by object and field.
+/// The documents that KubeFed's API would have refused, by object and field.
 pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
     let inventory = Inventory::new(documents)?;
     let mut conversion = Conversion::default();
+    let mut malformed = MalformedObjects::default();
     for cluster in &inventory.clusters {
         let converted = cluster::convert(cluster, &inventory, &mut conversion);
-        converted.with_context(|| inventory::object_text(cluster))?;
+        malformed.check(converted.with_context(|| inventory::object_text(cluster)));
     }
     for object in &inventory.federated {
         let converted = federated_object::convert(object, &inventory, &mut conversion);
-        converted.with_context(|| inventory::object_text(object))?;
+        malformed.check(converted.with_context(|| inventory::object_text(object)));
     }
     for preference in inventory.unused_preferences() {
         let text = inventory::object_text(preference);
@@ -49,9 +52,10 @@ pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
     }
     for object in &inventory.others {
         let manifest = keep(object.clone(), &inventory, &mut conversion);
-        let manifest = manifest.with_context(|| inventory::object_text(object))?;
-        conversion.prerequisites.extend(manifest);
+        let manifest = malformed.check(manifest.with_context(|| inventory::object_text(object)));
+        conversion.prerequisites.extend(manifest.flatten());
     }
+    malformed.into_result()?;
     Ok(conversion)
 }
 

@@ -71,7 +71,12 @@ fn check_answer(results: &mut CheckResults, member: &ObservedMember) {
                 "cluster {name} answers {} through the proxy: {}",
                 answer.code, answer.body
             ),
-            "check its API server and the network to it",
+            match answer.body.contains("impersonator") {
+                true => {
+                    "the Secret of its impersonator is missing or invalid; join the cluster again"
+                }
+                false => "check its API server and the network to it",
+            },
         ),
         Err(reason) if !member.is_pull() => results.fail(
             format!("cluster {name} does not answer through the proxy: {reason}"),

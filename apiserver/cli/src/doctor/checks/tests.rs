@@ -330,6 +330,8 @@ fn works_that_are_not_applied_are_named() {
     );
 }
 
+const NO_IMPERSONATOR: &str = "the secret \"kc/m1-impersonator\" of cluster \"m1\" does not exist";
+
 // proves: DOC-members
 #[test]
 fn members_and_agents_that_fail_are_named() {
@@ -357,6 +359,10 @@ fn members_and_agents_that_fail_are_named() {
             "error members: cluster m1 answers 503 through the proxy: dial failed",
         ),
         (
+            |f| first_member(f).answer = Ok(answer(503, NO_IMPERSONATOR, 0)),
+            "error members: cluster m1 answers 503 through the proxy: the secret \"kc/m1-impersonator\" of cluster \"m1\" does not exist",
+        ),
+        (
             |f| first_member(f).answer = Ok(answer(401, "", 0)),
             "error members: cluster m1 refuses the credentials of the control plane",
         ),
@@ -377,6 +383,16 @@ fn members_and_agents_that_fail_are_named() {
             "warning tunnels: the agent of m3 has lost its tunnel",
         ),
     ]);
+    let mut observations = healthy();
+    for (body, remedy) in [
+        (NO_IMPERSONATOR, "join the cluster again"),
+        ("dial failed", "the network to it"),
+    ] {
+        first_member(&mut observations).answer = Ok(answer(503, body, 0));
+        let results = run_checks(&observations);
+        let result = results.iter().find(|result| result.message.contains(body));
+        assert!(result.unwrap().remedy.ends_with(remedy), "{result:?}");
+    }
 }
 
 // proves: DOC-controllers

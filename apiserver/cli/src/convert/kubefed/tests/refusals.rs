@@ -12,6 +12,19 @@ fn settings(spec: &str) -> String {
     )
 }
 
+// proves: CLI-convert-all-errors
+#[test]
+fn all_malformed_objects_are_named_at_once() {
+    let other = settings("{template: 2}").replace("name: c", "name: d");
+    let text = error(&format!("{}---\n{other}", settings("{template: 1}")));
+    assert_eq!(
+        text,
+        "2 objects are malformed:\n  \
+         FederatedConfigMap shop/c: spec.template: must be an object\n  \
+         FederatedConfigMap shop/d: spec.template: must be an object"
+    );
+}
+
 #[test]
 fn malformed_objects_are_refused_by_object_and_field() {
     let cluster =
