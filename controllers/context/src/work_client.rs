@@ -177,6 +177,17 @@ impl WorkClient {
         self.own_updates.is_own_write(&work.meta().key(), work)
     }
 
+    /// Forgets the own updates of each Work that is deleted, for a controller whose own handler does
+    /// not.
+    pub fn forget_deleted(&self) {
+        let own_updates = Arc::clone(&self.own_updates);
+        self.informer.add_event_handler(move |change| {
+            if change.new.is_none() {
+                own_updates.forget(&change.key());
+            }
+        });
+    }
+
     /// Forgets the own updates of a deleted Work.
     pub fn forget(&self, work: &Object) {
         self.own_updates.forget(&work.meta().key());

@@ -107,11 +107,7 @@ impl MultiClusterServiceController {
             }
         });
         let changed = queue.clone();
-        let works = self.works.0.clone();
         self.works.0.informer.add_event_handler(move |change| {
-            if change.new.is_none() {
-                works.forget(change.object());
-            }
             let versions = change.old.into_iter().chain(change.new);
             for work in versions.filter(|w| WorkRole::of(w) == Some(WorkRole::Service)) {
                 if let Some(key) = service_key(work) {

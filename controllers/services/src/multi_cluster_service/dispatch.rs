@@ -134,11 +134,7 @@ impl EndpointSliceDispatchController {
             changed.add_to_lane(DispatchKey::Service(change.key()), change.in_initial_list);
         });
         let changed = queue.clone();
-        let works = self.works.0.clone();
         self.works.0.informer.add_event_handler(move |change| {
-            if change.new.is_none() {
-                works.forget(change.object());
-            }
             let low = change.in_initial_list;
             for work in change.old.into_iter().chain(change.new) {
                 if let Some(key) = service_key(work) {

@@ -57,6 +57,7 @@ pub(super) struct ServiceWorks(pub(super) WorkClient);
 
 impl ServiceWorks {
     pub(super) fn new(works: WorkClient) -> Self {
+        works.forget_deleted();
         works.informer.add_index(SERVICE_INDEX, |work| {
             service_key(work).into_iter().collect()
         });

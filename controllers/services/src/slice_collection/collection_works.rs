@@ -93,6 +93,7 @@ pub(super) struct CollectionWorks(pub(super) WorkClient);
 
 impl CollectionWorks {
     pub(super) fn new(works: WorkClient) -> Self {
+        works.forget_deleted();
         let informer = &works.informer;
         informer.add_index(EXPORTS_INDEX, |work| index_keys(exported_services(work)));
         informer.add_index(SERVICES_INDEX, |work| index_keys(provided_service(work)));

@@ -64,26 +64,19 @@ impl SliceCollectionController {
         });
         controller.works.0.informer.wait_for_cache_sync().await;
         let queue = controller.queue.clone();
-        let works = controller.works.0.clone();
-        controller
-            .works
-            .0
-            .informer
-            .add_event_handler(move |change| {
-                if change.new.is_none() {
-                    works.forget(change.object());
+        let informer = &controller.works.0.informer;
+        informer.add_event_handler(move |change| {
+            let low = change.in_initial_list;
+            for work in change.old.into_iter().chain(change.new) {
+                let mut services = exported_services(work);
+                services.extend(collected_service(work));
+                services.extend(provided_service(work));
+                for (namespace, service) in services {
+                    queue.add_to_lane(CollectionKey::Service(namespace.clone(), service), low);
+                    queue.add_to_lane(CollectionKey::Namespace(namespace), low);
                 }
-                let low = change.in_initial_list;
-                for work in change.old.into_iter().chain(change.new) {
-                    let mut services = exported_services(work);
-                    services.extend(collected_service(work));
-                    services.extend(provided_service(work));
-                    for (namespace, service) in services {
-                        queue.add_to_lane(CollectionKey::Service(namespace.clone(), service), low);
-                        queue.add_to_lane(CollectionKey::Namespace(namespace), low);
-                    }
-                }
-            });
+            }
+        });
         let weak = Arc::downgrade(&controller);
         let on_connection = move |cluster: &str, _connected: bool| {
             let Some(controller) = weak.upgrade() else {

@@ -35,18 +35,19 @@ fn deployment() -> Object {
 
 #[tokio::test]
 async fn unscripted_objects_go_on_while_scripts_run() {
-    let (it, about) = (interpreter_with_endless_script(), deployment());
+    let (interpreter, about) = (interpreter_with_endless_script(), deployment());
     let (tasks, queue) = (TaskGroup::new(ShutdownToken::new()), Workqueue::new());
     let counts: Arc<[AtomicUsize; 2]> = Arc::default();
     let counted = Arc::clone(&counts);
     run_workers(&tasks, "scripted", &queue, 2, move |key: usize| {
-        let (it, about, counts) = (it.clone(), about.clone(), Arc::clone(&counted));
+        let (interpreter, about, counts) =
+            (interpreter.clone(), about.clone(), Arc::clone(&counted));
         async move {
             let (kind, count) = match key < SCRIPTED {
                 true => (thing(), &counts[0]),
                 false => (DEPLOYMENT.clone(), &counts[1]),
             };
-            let answer = it.interpret_health(&kind, &about).await;
+            let answer = interpreter.interpret_health(&kind, &about).await;
             count.fetch_add(1, Ordering::Relaxed);
             answer
                 .map(|_| ReconcileAction::Done)
