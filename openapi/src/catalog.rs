@@ -62,6 +62,7 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         include_str!("../schemas/builtin_webhooks.api"),
     ),
     ("karmada.api", include_str!("../schemas/karmada.api")),
+    ("kubefed.api", include_str!("../schemas/kubefed.api")),
     (
         "multicluster.api",
         include_str!("../schemas/multicluster.api"),

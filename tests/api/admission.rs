@@ -11,7 +11,7 @@ use crate::api::test_server::ApiTestServer;
 
 const NAMESPACE: &str = "n";
 /// The kinds of the table: kind, group and version, resource, and whether it is namespaced.
-const KINDS: [(&str, &str, &str, bool); 19] = [
+const KINDS: [(&str, &str, &str, bool); 20] = [
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
     (
         "ClusterOverridePolicy",
@@ -59,6 +59,12 @@ const KINDS: [(&str, &str, &str, bool); 19] = [
         "ResourceBinding",
         "work.karmada.io/v1alpha2",
         "resourcebindings",
+        true,
+    ),
+    (
+        "ReplicaSchedulingPreference",
+        "scheduling.kubefed.io/v1alpha1",
+        "replicaschedulingpreferences",
         true,
     ),
     (

@@ -22,24 +22,28 @@ spec:
   - clusterName: member1
     clusterOverrides: [{path: /data/color, value: green}]
 "#;
-/// A replica preference without its target.
-const LONE_PREFERENCE: &str = r#"
+/// A replica preference without its target, and an object of a kind without equal.
+const PREFERENCE_AND_DNS: &str = r#"
 apiVersion: scheduling.kubefed.io/v1alpha1
 kind: ReplicaSchedulingPreference
 metadata: {namespace: federated, name: settings}
 spec: {targetKind: FederatedDeployment, totalReplicas: 2}
+---
+apiVersion: multiclusterdns.kubefed.io/v1alpha1
+kind: ServiceDNSRecord
+metadata: {namespace: federated, name: settings}
 "#;
 
 #[test]
 fn converted_templates_take_over_the_copies_of_kubefed() {
     let fixture = CliFixture::shared();
     std::fs::write(fixture.dir().join("federated.yaml"), FEDERATED).unwrap();
-    std::fs::write(fixture.dir().join("preferences.yaml"), LONE_PREFERENCE).unwrap();
+    std::fs::write(fixture.dir().join("preferences.yaml"), PREFERENCE_AND_DNS).unwrap();
     fixture.run_examples("convert");
     fixture.run_examples("convert kubefed");
     fixture
         .run("convert kubefed -f federated.yaml -f preferences.yaml")
-        .failed_with("ReplicaSchedulingPreference federated/settings: spec.targetKind");
+        .failed_with("ServiceDNSRecord federated/settings: kind");
 
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "federated"}});

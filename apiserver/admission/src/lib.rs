@@ -38,6 +38,7 @@ mod override_policy;
 mod placement;
 pub mod policies;
 mod propagation_policy;
+mod replica_preference;
 mod resource_list;
 mod resource_quota;
 mod resource_registry;

@@ -3,10 +3,11 @@
 //! Source of the exclusions: Karmada's `pkg/util/apigroup.go` and `pkg/detector`.
 
 use client::ApiResource;
+use karmada_api::KUBEFED_SCHEDULING_GROUP;
 use karmada_api::well_known_keys::is_reserved_namespace;
 use regex::Regex;
 
-const SKIPPED_GROUPS: [&str; 9] = [
+const SKIPPED_GROUPS: [&str; 10] = [
     "cluster.karmada.io",
     "policy.karmada.io",
     "work.karmada.io",
@@ -15,6 +16,7 @@ const SKIPPED_GROUPS: [&str; 9] = [
     "autoscaling.karmada.io",
     "remedy.karmada.io",
     "apps.karmada.io",
+    KUBEFED_SCHEDULING_GROUP,
     "events.k8s.io",
 ];
 
@@ -213,6 +215,12 @@ mod tests {
             ("events.k8s.io", "v1", "Event", false),
             ("coordination.k8s.io", "v1", "Lease", false),
             ("coordination.k8s.io", "v1beta1", "Lease", true),
+            (
+                "scheduling.kubefed.io",
+                "v1alpha1",
+                "ReplicaSchedulingPreference",
+                false,
+            ),
             ("search.karmada.io", "v1alpha1", "ResourceRegistry", true),
             ("operator.karmada.io", "v1alpha1", "Karmada", true),
         ] {

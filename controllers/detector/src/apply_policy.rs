@@ -4,7 +4,7 @@ use client::{Informer, InvolvedObject, ResourcePath, WriteOptions, ignore_not_fo
 use controller_context::{BindingDiff, Error, TemplateKey, hash_without_status};
 use flotilla_runtime::{ReconcileAction, RestMapping};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
-use karmada_api::well_known_keys::APPLIED_PLACEMENT;
+use karmada_api::well_known_keys::{APPLIED_PLACEMENT, REPLICA_PREFERENCE};
 use karmada_api::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec, names};
 use machinery::Object;
 use scheduler::core::{ScheduleRequest, SchedulingDecision};
@@ -52,6 +52,7 @@ impl ResourceDetector {
             template_hash: hash_without_status(&template),
             policy_uid: policy.object.uid().to_owned(),
             policy_generation: policy.object.meta().generation,
+            replica_preference: self.replica_preference(served.kind(), &template),
         };
         if self.applied_policies.is_applied(key, &versions) {
             return Ok(ReconcileAction::Done);
@@ -165,7 +166,9 @@ impl ResourceDetector {
         // exist.
         let limited = self.is_enabled(KarmadaFeature::FederatedQuotaEnforcement);
         let is_own = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
-        if limited || !is_own || !placement.cluster_affinities.is_empty() {
+        // The scheduler knows what clusters can run.
+        let preferred = body["metadata"]["annotations"][REPLICA_PREFERENCE].is_string();
+        if limited || preferred || !is_own || !placement.cluster_affinities.is_empty() {
             return Ok(());
         }
         let request = ScheduleRequest {

@@ -12,6 +12,7 @@ use flotilla_runtime::{
 use interpreter::ResourceInterpreter;
 use karmada_api::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES,
+    REPLICA_PREFERENCES,
 };
 use karmada_api::well_known_keys::CLAIMED_BY;
 use karmada_api::{FeatureGates, KarmadaFeature, PropagationPolicy};
@@ -59,6 +60,7 @@ pub struct ResourceDetector {
     pub(crate) overrides: Informer,
     pub(crate) cluster_overrides: Informer,
     pub(crate) priority_classes: Informer,
+    pub(crate) replica_preferences: Informer,
     pub(crate) bindings: Informer,
     pub(crate) cluster_bindings: Informer,
     pub(crate) queue: Workqueue<TemplateKey>,
@@ -106,6 +108,7 @@ impl ResourceDetector {
             overrides: context.controller.informer(&OVERRIDES),
             cluster_overrides: context.controller.informer(&CLUSTER_OVERRIDES),
             priority_classes: context.controller.informer(&PRIORITY_CLASSES),
+            replica_preferences: context.informer(&REPLICA_PREFERENCES),
             bindings: context.controller.informer(&BINDINGS),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
             queue: Workqueue::new(),
@@ -122,14 +125,16 @@ impl ResourceDetector {
         detector.add_policy_event_handlers();
         detector.add_dependency_event_handlers();
         detector.add_binding_event_handlers();
-        detector.add_interpreter_event_handler();
+        detector.add_replica_preference_event_handler();
+        it.add_interpreter_event_handler();
         detector.add_template_event_handler();
         for informer in [
             &detector.policies,
             &detector.cluster_policies,
             &detector.overrides,
             &detector.cluster_overrides,
-            &detector.bindings,
+            &detector.replica_preferences,
+            &it.bindings,
             &detector.cluster_bindings,
             detector.clusters.informer(),
         ] {

@@ -6,8 +6,10 @@ use controller_context::BindingDiff;
 use flotilla_runtime::RestMapping;
 use karmada_api::placement::WorkloadAffinityTerm;
 use karmada_api::policy::PropagationSpec;
+use karmada_api::replica_preference::ReplicaSchedulingPreferenceSpec;
 use karmada_api::well_known_keys::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
+    OBSERVED_CAPACITY, REPLICA_PREFERENCE,
 };
 use karmada_api::{Placement, binding::ObjectReference, names};
 use machinery::{Object, ObjectMeta};
@@ -51,6 +53,16 @@ pub struct DesiredBinding {
     pub(crate) spec: Map<String, Value>,
     /// The policy's fields of `suspension`; null if there are none.
     suspension: Value,
+    /// The value of the annotation that records the template's ReplicaSchedulingPreference.
+    replica_preference: Option<String>,
+}
+
+/// The template's ReplicaSchedulingPreference; it is about replicas, and not about components.
+fn counted_preference(findings: &InterpretedTemplate) -> Option<&ReplicaSchedulingPreferenceSpec> {
+    match findings.replicas {
+        InterpretedReplicas::Replicas(_) => findings.replica_preference.as_ref(),
+        InterpretedReplicas::NotReplicated | InterpretedReplicas::Components(_) => None,
+    }
 }
 
 /// The owned fields of the spec that are set.
@@ -58,8 +70,9 @@ fn desired_spec(
     served: &RestMapping,
     template: &Object,
     policy: &PropagationSpec,
-    findings: InterpretedTemplate,
+    findings: &InterpretedTemplate,
 ) -> Result<Map<String, Value>, serde_json::Error> {
+    let preference = counted_preference(findings);
     let resource = ObjectReference {
         api_version: served.api_version.clone(),
         kind: served.kind().to_owned(),
@@ -75,11 +88,15 @@ fn desired_spec(
         }
     };
     set("resource", serde_json::to_value(resource)?);
-    match findings.replicas {
+    match &findings.replicas {
         InterpretedReplicas::NotReplicated => {}
         InterpretedReplicas::Replicas(replicas) => {
-            set("replicas", replicas.count.into());
-            set("replicaRequirements", replicas.requirements.into());
+            let total = preference.map_or(replicas.count, |p| p.total_replicas);
+            // Without replicas and requirements the binding would be that of no workload.
+            let none_required = preference.map(|_| json!({}));
+            let requirements = replicas.requirements.clone().or(none_required);
+            set("replicas", total.into());
+            set("replicaRequirements", requirements.into());
         }
         InterpretedReplicas::Components(components) if components.is_empty() => {}
         InterpretedReplicas::Components(components) => {
@@ -88,7 +105,11 @@ fn desired_spec(
     }
     set("propagateDeps", policy.propagate_deps.into());
     set("schedulerName", policy.scheduler_name.as_str().into());
-    set("placement", serde_json::to_value(&policy.placement)?);
+    let placement = match preference {
+        Some(preference) => &preference.effective_placement(&policy.placement),
+        None => &policy.placement,
+    };
+    set("placement", serde_json::to_value(placement)?);
     set("failover", policy.failover.clone().into());
     set(
         "conflictResolution",
@@ -118,6 +139,9 @@ impl DesiredBinding {
         claim: &PolicyClaim,
         findings: InterpretedTemplate,
     ) -> Result<Self, serde_json::Error> {
+        let replica_preference = counted_preference(&findings)
+            .map(serde_json::to_string)
+            .transpose()?;
         let owner = json!({
             "apiVersion": served.api_version, "kind": served.kind(),
             "name": template.name(), "uid": template.uid(),
@@ -133,9 +157,18 @@ impl DesiredBinding {
             } else {
                 BINDING_FINALIZER
             },
-            spec: desired_spec(served, template, &policy.view.spec, findings)?,
+            spec: desired_spec(served, template, &policy.view.spec, &findings)?,
             suspension: serde_json::to_value(&policy.view.spec.suspension)?,
+            replica_preference,
         })
+    }
+
+    fn annotations(&self) -> Map<String, Value> {
+        let mut annotations = self.claim.annotations();
+        if let Some(preference) = &self.replica_preference {
+            annotations.insert(REPLICA_PREFERENCE.into(), preference.as_str().into());
+        }
+        annotations
     }
 
     /// The new binding.
@@ -147,7 +180,7 @@ impl DesiredBinding {
         };
         let mut metadata = json!({
             "name": self.name, "labels": self.claim.labels(),
-            "annotations": self.claim.annotations(),
+            "annotations": self.annotations(),
             "finalizers": [self.finalizer], "ownerReferences": [self.owner],
         });
         if !self.namespace.is_empty() {
@@ -165,7 +198,11 @@ impl DesiredBinding {
         let mut new = existing.clone();
         let metadata = &mut new["metadata"];
         merge_entries(&mut metadata["labels"], self.claim.labels());
-        merge_entries(&mut metadata["annotations"], self.claim.annotations());
+        merge_entries(&mut metadata["annotations"], self.annotations());
+        if self.replica_preference.is_none() {
+            remove_key(&mut metadata["annotations"], REPLICA_PREFERENCE);
+            remove_key(&mut metadata["annotations"], OBSERVED_CAPACITY);
+        }
         if !self.claim.is_cluster_scoped() {
             remove_key(&mut metadata["labels"], CLUSTER_POLICY_ID);
             remove_key(&mut metadata["annotations"], CLUSTER_POLICY_NAME);

@@ -10,6 +10,7 @@ use flotilla_runtime::RestMapping;
 use interpreter::{ResourceInterpreter, TemplateReplicas};
 use karmada_api::binding::Component;
 use karmada_api::policy::SchedulePriority;
+use karmada_api::replica_preference::ReplicaSchedulingPreferenceSpec;
 use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Object;
 use serde::Deserialize;
@@ -64,6 +65,7 @@ impl ResourceDetector {
             replicas: wants,
             priority,
             record_affinity_groups: self.is_enabled(KarmadaFeature::WorkloadAffinity),
+            replica_preference: self.replica_preference(served.kind(), template),
         })
     }
 
@@ -122,6 +124,8 @@ pub struct InterpretedTemplate {
     pub priority: Option<i64>,
     /// Whether the binding records workload affinity groups (feature gate WorkloadAffinity).
     pub record_affinity_groups: bool,
+    /// The ReplicaSchedulingPreference of the template, which counts only with replicas.
+    pub replica_preference: Option<ReplicaSchedulingPreferenceSpec>,
 }
 
 /// An interpreter error and the reason of its event.

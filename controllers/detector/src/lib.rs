@@ -24,6 +24,7 @@ mod policy_claim;
 mod policy_matching;
 mod preemption;
 mod reconcile_policy;
+mod replica_preference;
 mod waiting_objects;
 
 pub use controller::ResourceDetector;

@@ -1,12 +1,15 @@
 //! What the controllers of this crate work with beside their context.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use controller_context::{NamespaceFilter, WorkClient};
+use flotilla_runtime::RestMapper;
 use overrides::OverrideManager;
 
 /// The parts that the controllers need.
 pub struct PolicyControllersOptions {
+    pub rest_mapper: Arc<RestMapper>,
     pub works: WorkClient,
     pub overrides: OverrideManager,
     /// The namespaces that are created in every cluster.

@@ -3,6 +3,7 @@
 use controller_context::PropagationContext;
 
 use crate::namespaces::NamespaceSyncController;
+use crate::observed_capacity::ObservedCapacityController;
 use crate::options::PolicyControllersOptions;
 use crate::quotas;
 use crate::rebalancer::RebalancerController;
@@ -14,4 +15,5 @@ pub async fn start(context: &PropagationContext, options: PolicyControllersOptio
     UnifiedAuthController::start(context, &options).await;
     quotas::start(context, &options).await;
     RebalancerController::start(context).await;
+    ObservedCapacityController::start(context, &options).await;
 }

@@ -69,7 +69,7 @@ pub async fn start(
     };
     BindingController::start(context, binding).await;
     let execution = ExecutionControllerOptions {
-        rest_mapper,
+        rest_mapper: Arc::clone(&rest_mapper),
         works: works.clone(),
         memory,
         scope: ExecutionScope::PushClusters,
@@ -77,6 +77,7 @@ pub async fn start(
     };
     ExecutionController::start(context, execution).await;
     let policies = PolicyControllersOptions {
+        rest_mapper,
         works,
         overrides,
         namespace_filter,

@@ -20,6 +20,7 @@ use detector::{
 };
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
+use karmada_api::replica_preference::{RecordedReplicaPreference, ReplicaSchedulingPreferenceSpec};
 use karmada_api::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
 use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use machinery::Object;
@@ -194,6 +195,7 @@ fn simulate_binding(
         replicas: case.replicas.clone()?,
         priority: None,
         record_affinity_groups: gates.enabled(KarmadaFeature::WorkloadAffinity),
+        replica_preference: recorded_preference(case.binding),
     };
     let desired = DesiredBinding::new(served, case.template, policy, &claim, interpreted);
     let desired = desired.map_err(|e| e.to_string())?;
@@ -208,6 +210,12 @@ fn simulate_binding(
         }
     };
     Object::from_value(&body).map_err(|e| e.to_string())
+}
+
+/// The ReplicaSchedulingPreference by which the binding was divided last.
+fn recorded_preference(binding: Option<&Object>) -> Option<ReplicaSchedulingPreferenceSpec> {
+    let binding = binding?.decode::<ResourceBinding>().ok()?;
+    RecordedReplicaPreference::from_binding(&binding).map(|recorded| recorded.spec)
 }
 
 fn check_blocked(

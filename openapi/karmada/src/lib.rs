@@ -25,6 +25,7 @@ mod purge_mode;
 pub mod quota;
 pub mod rebalancer;
 pub mod remedy;
+pub mod replica_preference;
 pub mod resource_registry;
 pub mod resources;
 pub mod taint_policy;
@@ -44,6 +45,7 @@ pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
 pub use quota::FederatedResourceQuota;
 pub use rebalancer::WorkloadRebalancer;
 pub use remedy::Remedy;
+pub use replica_preference::KUBEFED_SCHEDULING_GROUP;
 pub use resource_registry::{OpenSearchConfig, ResourceRegistry};
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
@@ -51,12 +53,12 @@ pub use work::Work;
 /// The group of the Multi-Cluster Services API, which Karmada serves too.
 pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
 
-/// Whether this is a group of Karmada's API that the catalog has. Other groups of the same
-/// domain are not.
+/// Whether this is a group of Karmada's API, or KubeFed's group of scheduling preferences, that
+/// the catalog has. Other groups of the same domains are not.
 pub fn is_karmada_group(group: &str) -> bool {
     let mut kinds = openapi::catalog().kinds().iter();
-    (group.ends_with(".karmada.io") || group == MULTICLUSTER_GROUP)
-        && kinds.any(|kind| kind.gvk.group == group)
+    let is_adopted = [MULTICLUSTER_GROUP, KUBEFED_SCHEDULING_GROUP].contains(&group);
+    (group.ends_with(".karmada.io") || is_adopted) && kinds.any(|kind| kind.gvk.group == group)
 }
 
 #[cfg(test)]
@@ -71,6 +73,8 @@ mod tests {
             ("multicluster.x-k8s.io", true),
             ("networking.karmada.io", true),
             ("search.karmada.io", true),
+            ("scheduling.kubefed.io", true),
+            ("core.kubefed.io", false),
             ("operator.karmada.io", false),
             ("karmada.io", false),
             ("apps", false),

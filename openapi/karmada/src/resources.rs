@@ -33,6 +33,13 @@ resources! {
     RESOURCE_REGISTRIES = "search" "v1alpha1" "resourceregistries";
 }
 
+/// KubeFed's preferences about the replicas of a workload.
+pub static REPLICA_PREFERENCES: Gvr = Gvr::from_static(
+    super::KUBEFED_SCHEDULING_GROUP,
+    "v1alpha1",
+    "replicaschedulingpreferences",
+);
+
 /// The subresource of bindings with the scheduler's explanation of a placement.
 pub const DECISION_SUBRESOURCE: &str = "decision";
 
@@ -40,9 +47,13 @@ pub const DECISION_SUBRESOURCE: &str = "decision";
 mod tests {
     #[test]
     fn all_are_in_the_catalog() {
-        for gvr in super::ALL {
+        for gvr in super::ALL
+            .iter()
+            .copied()
+            .chain([&super::REPLICA_PREFERENCES])
+        {
             let mut kinds = openapi::catalog().kinds().iter();
-            assert!(kinds.any(|kind| kind.gvr == **gvr), "{gvr:?}");
+            assert!(kinds.any(|kind| kind.gvr == *gvr), "{gvr:?}");
         }
     }
 }

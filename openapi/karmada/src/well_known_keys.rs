@@ -64,6 +64,12 @@ pub const FAILOVER_AFTER: &str = "flotilla.io/failover-after";
 /// On bindings: JSON of the targets before each failover, by the name of the failed cluster.
 pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
 
+/// On bindings: JSON of the spec of the ReplicaSchedulingPreference that divides the replicas.
+pub const REPLICA_PREFERENCE: &str = "flotilla.io/replica-scheduling-preference";
+/// On bindings with a ReplicaSchedulingPreference: JSON of the replicas that clusters with
+/// unschedulable pods can run, by cluster.
+pub const OBSERVED_CAPACITY: &str = "flotilla.io/observed-capacity";
+
 /// On the ClusterRole of the control plane in a member: the UID of the control plane's
 /// namespace `kube-system`. Karmada has no such annotation.
 pub const CONTROL_PLANE_ID: &str = "flotilla.io/control-plane-id";

@@ -1,5 +1,5 @@
-//! The kinds of Karmada's API (v1.19), with what a server shows of each: names, scope,
-//! subresources and printer columns. A ResourceRegistry shows its age, in Karmada its creation time.
+//! The kinds of Karmada's API (v1.19) and of KubeFed's scheduling (v0.10), with what a server shows
+//! of each: names, scope, subresources and printer columns. A ResourceRegistry shows its age, in Karmada its creation time.
 //!
 //! Sources: Karmada's `charts/karmada/_crds/bases`, `pkg/registry/{cluster,search}` and
 //! `pkg/printers/internalversion/printers.go`.
@@ -79,6 +79,7 @@ const KINDS: &[KarmadaKind] = kinds! {
     "remedy.karmada.io/v1alpha1" "remedies" "Remedy" false "" "karmada-io" "" NAME_AND_AGE;
     "multicluster.x-k8s.io/v1alpha1" "serviceexports" "ServiceExport" true "svcex" "" "status" NAME_AND_AGE;
     "multicluster.x-k8s.io/v1alpha1" "serviceimports" "ServiceImport" true "svcim" "" "status" SERVICE_IMPORT;
+    "scheduling.kubefed.io/v1alpha1" "replicaschedulingpreferences" "ReplicaSchedulingPreference" true "rsp" "" "" NAME_AND_AGE;
     "cluster.karmada.io/v1alpha1" "clusters" "Cluster" false "" "" "proxy status" CLUSTER;
     "search.karmada.io/v1alpha1" "resourceregistries" "ResourceRegistry" false "" "" "status" NAME_AND_AGE;
 };

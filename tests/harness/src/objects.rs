@@ -60,6 +60,7 @@ resources! {
     CLUSTER_OVERRIDES "policy.karmada.io" "v1alpha1" "clusteroverridepolicies" "ClusterOverridePolicy";
     QUOTAS "policy.karmada.io" "v1alpha1" "federatedresourcequotas" "FederatedResourceQuota";
     REBALANCERS "apps.karmada.io" "v1alpha1" "workloadrebalancers" "WorkloadRebalancer";
+    REPLICA_PREFERENCES "scheduling.kubefed.io" "v1alpha1" "replicaschedulingpreferences" "ReplicaSchedulingPreference";
     REMEDIES "remedy.karmada.io" "v1alpha1" "remedies" "Remedy";
     CRON_FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "cronfederatedhpas" "CronFederatedHPA";
     FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "federatedhpas" "FederatedHPA";

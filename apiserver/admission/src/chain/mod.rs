@@ -7,27 +7,23 @@
 use std::sync::{Arc, OnceLock};
 
 use client::{Api, ListOptions, ResourcePath, ignore_not_found};
+use karmada_api::{FeatureGates, KUBEFED_SCHEDULING_GROUP, KarmadaFeature, well_known_keys};
 use karmada_api::resources::CUSTOMIZATIONS;
-use karmada_api::{FeatureGates, KarmadaFeature, well_known_keys};
+use machinery::{FieldError, Gvr, Object, Status};
 use machinery::agent_user::RBAC_GENERATOR;
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
-use machinery::{FieldError, Gvr, Object, Status};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::{binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection, federated_quota, federated_resources, limit_range, override_policy, propagation_policy, replica_preference, resource_registry, secret_access};
 use crate::agent_restriction::mark_generated_role;
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-use crate::certificate_approval::{self, SignerAuthorizer};
-use crate::interpreter_configuration::{self, CustomizationScriptValidator};
+use crate::certificate_approval::{SignerAuthorizer, self};
+use crate::interpreter_configuration::{CustomizationScriptValidator, self};
 use crate::list_objects::{list_cached, list_objects};
 use crate::secret_access::{SecretAuthorizer, SecretReference};
 use crate::unstructured::text;
-use crate::{
-    binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection,
-    federated_quota, federated_resources, limit_range, override_policy, propagation_policy,
-    resource_registry, secret_access,
-};
 
 mod agents;
 mod quota_charges;
@@ -314,6 +310,9 @@ impl AdmissionChain {
                 invalid_unless_empty(attributes, new, resource_registry::validate(new, old))?;
                 let secrets = resource_registry::SECRETS.to_authorize(new, old);
                 self.authorize_secrets(attributes, new, &secrets).await?;
+            }
+            (KUBEFED_SCHEDULING_GROUP, "ReplicaSchedulingPreference") => {
+                invalid_unless_empty(attributes, new, replica_preference::validate(new))?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
                 let errors = self.validate_karmada(attributes, new, old).await?;

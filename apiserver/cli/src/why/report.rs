@@ -62,6 +62,8 @@ pub(crate) struct DecisionSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) strategy: Option<String>,
     pub(crate) rule: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replica_preference: Option<String>,
     pub(crate) replicas: i64,
     pub(crate) total_clusters: usize,
     pub(crate) feasible_clusters: usize,

@@ -90,6 +90,19 @@ fn bound_template(spec: Value, status: Value, decision: Value) -> WhyInputs {
     }
 }
 
+// proves: RSP-why
+#[test]
+fn a_division_by_a_replica_preference_names_it() {
+    let decision = json!({
+        "generation": 3, "strategy": "StaticWeight", "rule": "ReplicaSchedulingPreference",
+        "replicaPreference": "web", "totalClusters": 1, "feasibleClusters": 1, "chosenClusters": 1,
+    });
+    let inputs = bound_template(json!({"placement": {}}), json!({}), decision);
+    let text = text::format_report(&report::build_report(&inputs), false);
+    let line = "divided by ReplicaSchedulingPreference web; of 1 clusters 1 fit and 1 is chosen";
+    assert!(text.contains(line), "{text}");
+}
+
 #[test]
 fn a_template_with_clusters() {
     let condition = |kind: &str, status: &str, message: &str| json!([{"type": kind, "status": status, "message": message}]);

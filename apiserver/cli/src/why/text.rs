@@ -89,10 +89,16 @@ fn decision_lines(decision: &DecisionSummary) -> Vec<String> {
             ""
         }
     )];
-    let strategy = decision.strategy.as_deref().unwrap_or("none");
+    let division = match &decision.replica_preference {
+        Some(name) => format!("divided by ReplicaSchedulingPreference {name}"),
+        None => format!(
+            "strategy {}, rule {}",
+            decision.strategy.as_deref().unwrap_or("none"),
+            describe_rule(&decision.rule)
+        ),
+    };
     let mut how = format!(
-        "            strategy {strategy}, rule {}; of {} clusters {} fit and {} {} chosen",
-        describe_rule(&decision.rule),
+        "            {division}; of {} clusters {} fit and {} {} chosen",
         decision.total_clusters,
         decision.feasible_clusters,
         decision.chosen_clusters,

@@ -12,6 +12,7 @@ use auth::RoleEscalationCheck;
 use client::InformerFactory;
 use client::{Api, TaskGroup};
 use flotilla_metrics::MetricsRegistry;
+use karmada_api::KUBEFED_SCHEDULING_GROUP;
 use machinery::UserInfo;
 use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;
@@ -53,7 +54,7 @@ impl StandaloneResources {
         }
         let serves_group: fn(&str) -> bool = match options.federation {
             true => |_| true,
-            false => |group| !group.ends_with(".karmada.io"),
+            false => |group| !group.ends_with(".karmada.io") && group != KUBEFED_SCHEDULING_GROUP,
         };
         let registry_options = RegistryOptions {
             clock: Arc::clone(clock),

@@ -141,6 +141,7 @@ pub(crate) fn built_in_strategy(
             &custom_resource_definitions::STRATEGY
         }
         (group, _) if group.ends_with("karmada.io") => custom_resource_strategy(status),
+        ("scheduling.kubefed.io", _) => custom_resource_strategy(status),
         _ => &BUILT_IN_DEFAULT,
     }
 }

@@ -31,6 +31,8 @@ mod quotas;
 mod rebalancers;
 /// Released claims and recreated templates.
 mod released_claims;
+/// ReplicaSchedulingPreferences.
+mod replica_preferences;
 /// Deletion of Works and of their objects.
 mod work_deletion;
 /// From Works to the objects in members.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use client::{InformerEvent, TaskGroup};
 use flotilla_runtime::{ReconcileAction, run_workers};
+use karmada_api::well_known_keys::{OBSERVED_CAPACITY, REPLICA_PREFERENCE};
 use karmada_api::{KarmadaFeature, ResourceBinding, well_known_keys};
 use machinery::Object;
 
@@ -27,6 +28,20 @@ fn is_scaled_in_place(old: &Object, new: &Object) -> bool {
         return false;
     };
     old.spec.replicas != new.spec.replicas && old.spec.clusters != new.spec.clusters
+}
+
+/// Whether a binding records another ReplicaSchedulingPreference or other capacities than before.
+fn replica_preference_changed(old: &Object, new: &Object) -> bool {
+    let (Ok(old), Ok(new)) = (
+        old.decode::<ResourceBinding>(),
+        new.decode::<ResourceBinding>(),
+    ) else {
+        return false;
+    };
+    let (old, new) = (&old.metadata.annotations, &new.metadata.annotations);
+    [REPLICA_PREFERENCE, OBSERVED_CAPACITY]
+        .iter()
+        .any(|key| old.get(*key) != new.get(*key))
 }
 
 impl Scheduler {
@@ -138,7 +153,9 @@ impl Scheduler {
         }
         // A binding of another scheduler before counts as new, whatever its generation.
         let same = |old: &Object| {
-            old.meta().generation == new.meta().generation && self.is_responsible_for(old)
+            old.meta().generation == new.meta().generation
+                && self.is_responsible_for(old)
+                && !replica_preference_changed(old, new)
         };
         if !change.old.is_some_and(same) {
             let event = match change.old {
@@ -242,6 +259,33 @@ mod tests {
     use super::*;
     use crate::core::tests::cluster;
     use crate::core::tests::decision_table::placement;
+
+    // proves: RSP-trigger
+    #[test]
+    fn a_changed_preference_or_capacity_is_noticed_without_a_new_generation() {
+        let binding = |annotations: serde_json::Value| {
+            let binding = json!({"metadata": {"name": "b", "annotations": annotations}});
+            Object::from_value(&binding).unwrap()
+        };
+        let plain = binding(json!({"other": "1"}));
+        for (annotations, expected) in [
+            (json!({"other": "2"}), false),
+            (json!({REPLICA_PREFERENCE: "{}"}), true),
+            (json!({OBSERVED_CAPACITY: "{}"}), true),
+        ] {
+            let changed = binding(annotations.clone());
+            assert_eq!(
+                replica_preference_changed(&plain, &changed),
+                expected,
+                "{annotations}"
+            );
+            assert_eq!(
+                replica_preference_changed(&changed, &plain),
+                expected,
+                "{annotations}"
+            );
+        }
+    }
 
     // proves: SCH-cluster-affects
     #[test]

@@ -1,16 +1,19 @@
 //! Assigns replicas to the chosen clusters.
 //!
-//! Source of the rules: Karmada's `pkg/scheduler/core/{common,assignment,
+//! A ReplicaSchedulingPreference divides by [`replica_preference_planner`]. Source of the other
+//! rules: Karmada's `pkg/scheduler/core/{common,assignment,
 //! division_algorithm}.go`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use karmada_api::binding::TargetComponent;
+use karmada_api::replica_preference::RecordedReplicaPreference;
 use karmada_api::{ResourceBindingSpec, TargetCluster};
 use serde::Serialize;
 
 use super::assignment_strategy::unsupported_strategy;
 use super::filter::effective_term;
+use super::replica_preference_planner::{self, PlannedCluster};
 use super::webster::{TieBreak, apportion};
 use super::{
     AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingContext, SchedulingFailure,
@@ -27,6 +30,8 @@ pub enum AssignmentRule {
     ComponentSet,
     Duplicated,
     StaticWeight,
+    /// A ReplicaSchedulingPreference divides the replicas.
+    ReplicaSchedulingPreference,
     /// The present assignment already matches.
     Keep,
     ScaleUp,
@@ -91,6 +96,9 @@ pub(crate) fn assign_replicas<'a>(
             "no clusters available to schedule".into(),
         ));
     }
+    if let Some(preference) = context.replica_preference {
+        return Ok(assign_by_preference(request, preference, chosen));
+    }
     let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
     if !counted || spec.components.len() > 1 {
         let is_set = spec.components.len() > 1
@@ -119,6 +127,39 @@ pub(crate) fn assign_replicas<'a>(
         division.shares.append(&mut empty);
     }
     Ok(division)
+}
+
+/// Every chosen cluster gets the object, even without replicas: they may come later, as in KubeFed.
+/// A triggered reschedule does not keep what clusters have.
+fn assign_by_preference<'a>(
+    request: &ScheduleRequest<'_>,
+    preference: &RecordedReplicaPreference,
+    chosen: &[ClusterCandidate<'a>],
+) -> Assignment<'a> {
+    let current = |c: &ClusterCandidate<'_>| c.target.map_or(0, |target| target.replicas);
+    let clusters = chosen.iter().map(|c| PlannedCluster {
+        name: c.member.name(),
+        current_replicas: if request.fresh { 0 } else { current(c) },
+        capacity: preference.capacity.get(c.member.name()).copied(),
+    });
+    let clusters: Vec<PlannedCluster<'_>> = clusters.collect();
+    let workload = &request.spec.resource;
+    let key = format!("{}/{}", workload.namespace, workload.name);
+    let planned = replica_preference_planner::plan(&preference.spec, &key, &clusters);
+    let mut shares: Vec<ClusterReplicaShare<'a>> = chosen
+        .iter()
+        .zip(planned)
+        .map(|(candidate, planned)| ClusterReplicaShare {
+            current_replicas: current(candidate),
+            weight: planned.weight,
+            ..share(candidate, planned.replicas.saturating_add(planned.overflow))
+        })
+        .collect();
+    shares.sort_unstable_by_key(|share| share.name);
+    Assignment {
+        shares,
+        rule: AssignmentRule::ReplicaSchedulingPreference,
+    }
 }
 
 fn share<'a>(candidate: &ClusterCandidate<'a>, replicas: i64) -> ClusterReplicaShare<'a> {

@@ -23,6 +23,8 @@ pub(crate) enum FilterRejection<'a> {
     ApiMissing,
     UntoleratedTaint(&'a Taint),
     OutsideAffinity,
+    /// The ReplicaSchedulingPreference is not about the cluster.
+    OutsideReplicaPreference,
     /// The cluster lacks this property, by which the binding is to be spread.
     MissingProperty(&'static str),
     Evicting,
@@ -35,7 +37,9 @@ impl FilterRejection<'_> {
         match self {
             Self::ApiMissing => SchedulerPluginName::APIEnablement,
             Self::UntoleratedTaint(_) => SchedulerPluginName::TaintToleration,
-            Self::OutsideAffinity => SchedulerPluginName::ClusterAffinity,
+            Self::OutsideAffinity | Self::OutsideReplicaPreference => {
+                SchedulerPluginName::ClusterAffinity
+            }
             Self::MissingProperty(_) => SchedulerPluginName::SpreadConstraint,
             Self::Evicting => SchedulerPluginName::ClusterEviction,
             Self::AffinityPeersElsewhere => SchedulerPluginName::WorkloadAffinity,
@@ -55,6 +59,9 @@ impl FilterRejection<'_> {
             }
             Self::OutsideAffinity => {
                 "cluster(s) did not match the placement cluster affinity constraint".into()
+            }
+            Self::OutsideReplicaPreference => {
+                "cluster(s) were not named by the ReplicaSchedulingPreference".into()
             }
             Self::MissingProperty(property) => {
                 format!("cluster(s) did not have {property} property").into()
@@ -261,7 +268,14 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
         let facts = member.attributes();
         let mut affinities = self.affinities[..count].iter();
         let matches = count == 0 || affinities.any(|affinity| affinity.matches(&facts));
-        (!matches).then_some(FilterRejection::OutsideAffinity)
+        if !matches {
+            return Some(FilterRejection::OutsideAffinity);
+        }
+        let preference = self.context.replica_preference?;
+        let named = preference.spec.for_cluster(member.name());
+        named
+            .is_none()
+            .then_some(FilterRejection::OutsideReplicaPreference)
     }
 
     fn spread(&self, member: &'a ClusterInfo) -> Option<FilterRejection<'a>> {

@@ -16,6 +16,7 @@ mod decision;
 mod estimate_source;
 mod failure;
 mod filter;
+mod replica_preference_planner;
 mod request;
 pub mod reservations;
 mod resource_models;

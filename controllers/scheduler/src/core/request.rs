@@ -1,5 +1,6 @@
 //! The input of one decision: the binding to schedule and its context.
 
+use karmada_api::replica_preference::RecordedReplicaPreference;
 use karmada_api::{
     ResourceBindingSpec,
     placement::{ClusterAffinityTerm, Placement},
@@ -32,6 +33,8 @@ pub struct SchedulingContext<'a> {
     pub reservations: OptionalReservationsRef<'a>,
     /// The accurate estimates so far, if estimators are used.
     pub accurate_estimates: Option<&'a AccurateEstimates>,
+    /// The ReplicaSchedulingPreference that divides the replicas, if the binding records one.
+    pub replica_preference: Option<&'a RecordedReplicaPreference>,
 }
 
 impl<'a> SchedulingContext<'a> {
@@ -43,6 +46,7 @@ impl<'a> SchedulingContext<'a> {
             peers: AffinityPeerClusters::NONE,
             reservations: OptionalReservationsRef::EMPTY,
             accurate_estimates: None,
+            replica_preference: None,
         }
     }
 }

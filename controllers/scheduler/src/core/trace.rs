@@ -35,6 +35,9 @@ pub struct DecisionTrace {
     pub strategy: Option<AssignmentStrategy>,
     /// The rule by which replicas were assigned.
     pub rule: AssignmentRule,
+    /// The name of the ReplicaSchedulingPreference that divides the replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_preference: Option<String>,
     /// Desired replicas.
     pub replicas: i64,
     pub total_clusters: usize,
@@ -144,6 +147,9 @@ impl<'a> SchedulingDecision<'a> {
             affinity_name: self.request.term.map(|t| t.affinity_name.clone()),
             strategy: AssignmentStrategy::from_placement(self.request.placement),
             rule: self.assignment.rule,
+            // It has the name of the workload.
+            replica_preference: (self.context.replica_preference)
+                .map(|_| self.request.spec.resource.name.clone()),
             replicas: self.request.spec.replicas,
             total_clusters: self.filter_result.total,
             feasible_clusters: self.candidates.len(),

@@ -3,6 +3,7 @@
 //! `pkg/scheduler/scheduler.go`). Pure.
 
 use karmada_api::placement::ClusterAffinityTerm;
+use karmada_api::replica_preference::RecordedReplicaPreference;
 use karmada_api::{
     Placement, ResourceBinding, ResourceBindingSpec, TargetCluster, well_known_keys,
 };
@@ -51,6 +52,8 @@ pub(crate) fn scheduling_action(
         // Without replicas a new decision cannot move any.
         || !spec.is_workload()
         || core::is_duplicated(placement)
+        // The preference or what a cluster can run may have changed.
+        || binding.metadata.annotations.contains_key(well_known_keys::REPLICA_PREFERENCE)
         || binding.status.last_scheduled_time.is_none()
         // Its policy applies again, and only the scheduler removes the refusal.
         || binding.runs_on_host()
@@ -93,6 +96,11 @@ pub(crate) fn schedule_binding(
     context: &SchedulingContext<'_>,
     ended: &mut dyn FnMut(StepOrPluginCompletion),
 ) -> ScheduleResult {
+    let preference = RecordedReplicaPreference::from_binding(binding);
+    let context = &SchedulingContext {
+        replica_preference: preference.as_ref(),
+        ..*context
+    };
     let mut attempt = |term| {
         let spec = &binding.spec;
         let request = ScheduleRequest {

@@ -80,3 +80,28 @@ fn a_binding_is_scheduled_when_due() {
         assert_eq!(action, expected, "{row}");
     }
 }
+
+// proves: RSP-trigger
+#[test]
+fn a_binding_with_a_replica_preference_is_always_scheduled() {
+    let mut binding = parse_binding("n:2").binding;
+    let placement = placement("even");
+    let annotations = &mut binding.metadata.annotations;
+    let applied = to_string(&placement).unwrap();
+    annotations.insert(well_known_keys::APPLIED_PLACEMENT.into(), applied);
+    binding.status.last_scheduled_time = Some("2026-01-01T00:00:05Z".into());
+    binding.spec.clusters = vec![TargetCluster {
+        name: "a".into(),
+        replicas: 2,
+        components: Vec::new(),
+    }];
+    let action = |binding: &_| {
+        scheduling_action(binding, &placement, SchedulingSettings::default(), |_| {
+            false
+        })
+    };
+    assert_eq!(action(&binding), SchedulingAction::ObserveGeneration);
+    let key = well_known_keys::REPLICA_PREFERENCE;
+    binding.metadata.annotations.insert(key.into(), "{}".into());
+    assert_ne!(action(&binding), SchedulingAction::ObserveGeneration);
+}

@@ -14,7 +14,6 @@ const SELECTOR: &str = "spec.placement.clusterSelector";
 pub(super) struct ClusterSet {
     /// `None`: any name.
     names: Option<BTreeSet<String>>,
-    excluded: BTreeSet<String>,
     match_labels: Map<String, Value>,
     match_expressions: Vec<Value>,
 }
@@ -31,13 +30,6 @@ impl ClusterSet {
     pub(super) fn of_names(names: impl IntoIterator<Item = String>) -> Self {
         Self {
             names: Some(names.into_iter().collect()),
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn all_but(names: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            excluded: names.into_iter().collect(),
             ..Self::default()
         }
     }
@@ -94,7 +86,6 @@ impl ClusterSet {
             (Some(names), Some(others)) => Some(names.intersection(others).cloned().collect()),
             (names, others) => names.or_else(|| others.clone()),
         };
-        self.excluded.extend(other.excluded.iter().cloned());
         for (key, value) in &other.match_labels {
             match self.match_labels.get(key) {
                 None => _ = self.match_labels.insert(key.clone(), value.clone()),
@@ -116,7 +107,7 @@ impl ClusterSet {
     /// Whether no cluster can be in the set.
     pub(super) fn is_nowhere(&self) -> bool {
         let names = self.names.as_ref();
-        names.is_some_and(|names| names.is_subset(&self.excluded))
+        names.is_some_and(BTreeSet::is_empty)
     }
 
     /// Whether every cluster is in the set.
@@ -128,10 +119,7 @@ impl ClusterSet {
     pub(super) fn affinity(&self) -> Value {
         let mut affinity = json!({});
         if let Some(names) = &self.names {
-            let names = names.difference(&self.excluded).collect::<Vec<_>>();
             affinity["clusterNames"] = json!(names);
-        } else if !self.excluded.is_empty() {
-            affinity["exclude"] = json!(self.excluded);
         }
         if !self.match_labels.is_empty() {
             affinity["labelSelector"]["matchLabels"] = json!(self.match_labels);

@@ -10,7 +10,7 @@ use super::cluster_set::ClusterSet;
 use super::fields;
 use super::inventory::{Inventory, name, namespace, object_text};
 use super::overrides;
-use super::replica_preference::{self, ReplicaDivision};
+use super::replica_preference::ReplicaPreference;
 use crate::convert::conversion::{Conversion, Severity};
 
 /// The annotation with which a federated object leaves its copies behind when it is deleted.
@@ -25,10 +25,10 @@ pub(super) fn convert(
     let target = inventory.target_kind(object)?;
     let is_namespace = target.group.is_empty() && target.kind == "Namespace";
     let namespace = if is_namespace { "" } else { namespace(object) };
-    let division = match inventory.preference(object) {
+    let preference = match inventory.preference(object) {
         Some(preference) => {
-            let division = replica_preference::convert(preference, conversion);
-            Some(division.with_context(|| object_text(preference))?)
+            let checked = ReplicaPreference::new(preference);
+            Some(checked.with_context(|| object_text(preference))?)
         }
         None => None,
     };
@@ -41,12 +41,22 @@ pub(super) fn convert(
         name: name(object),
     };
     let mut template = template(object, &selector, &text, conversion)?;
-    if let Some(division) = &division {
+    if let Some(preference) = &preference {
         fields::object(&template["spec"], "spec.template.spec")?;
-        template["spec"]["replicas"] = json!(division.total);
+        template["spec"]["replicas"] = json!(preference.total);
     }
-    let rules = overrides::rules(object, &text, division.is_some(), conversion)?;
-    let clusters = clusters(object, namespace, division.as_ref(), inventory, conversion)?;
+    let rules = overrides::rules(object, &text, preference.is_some(), conversion)?;
+    let clusters = clusters(
+        object,
+        namespace,
+        preference.as_ref(),
+        inventory,
+        conversion,
+    )?;
+    if let Some(preference) = preference {
+        let manifest = preference.into_manifest(&target.kind, &clusters, conversion);
+        conversion.policies.push(manifest);
+    }
     let propagates = inventory.propagates(object);
     let orphans = orphans(object)?;
     // A namespace without the label goes to every cluster, and its copies go with it.
@@ -55,7 +65,7 @@ pub(super) fn convert(
         let message = "it goes to no cluster; its template has no policy";
         conversion.report(Severity::Note, &text, "spec.placement", message);
     } else if !needs_no_policy {
-        let policy = policy(&selector, &clusters, division.as_ref(), orphans);
+        let policy = policy(&selector, &clusters, orphans);
         conversion.policies.push(policy);
     }
     if needs_no_policy {
@@ -165,24 +175,21 @@ fn template(
     Ok(template)
 }
 
-/// Where the object goes: to the clusters of its placement, or of its replica preference, that
-/// its namespace is placed in too.
+/// Where the object goes: to the clusters of its placement that its namespace is placed in too. A
+/// replica preference that does not intersect replaces the placement.
 fn clusters(
     object: &Value,
     namespace: &str,
-    division: Option<&ReplicaDivision>,
+    preference: Option<&ReplicaPreference>,
     inventory: &Inventory,
     conversion: &mut Conversion,
 ) -> anyhow::Result<ClusterSet> {
     let placement = &object["spec"]["placement"];
     let placement_clusters = ClusterSet::of_placement(placement)?;
-    let clusters = match division {
+    let clusters = match preference {
         None => placement_clusters,
-        Some(division) if division.intersects => {
-            let selection = ClusterSet::of_selector(placement)?;
-            selection.intersect(&division.clusters)
-        }
-        Some(division) => division.clusters.clone(),
+        Some(preference) if preference.intersects => ClusterSet::of_selector(placement)?,
+        Some(_) => ClusterSet::all(),
     };
     if namespace.is_empty() {
         return Ok(clusters);
@@ -202,21 +209,13 @@ fn clusters(
 }
 
 /// The policy that places the object. The copies exist already, and are taken over.
-fn policy(
-    selector: &Selector<'_>,
-    clusters: &ClusterSet,
-    division: Option<&ReplicaDivision>,
-    orphans: bool,
-) -> Value {
+fn policy(selector: &Selector<'_>, clusters: &ClusterSet, orphans: bool) -> Value {
     let mut policy = selector.policy("PropagationPolicy");
     let spec = &mut policy["spec"];
     spec["placement"] = json!({"clusterAffinity": clusters.affinity()});
     if selector.target.kind == "Namespace" {
         // A namespace that is evicted takes everything in it along.
         spec["placement"]["clusterTolerations"] = json!([{"operator": "Exists"}]);
-    }
-    if let Some(division) = division {
-        spec["placement"]["replicaScheduling"] = division.scheduling.clone();
     }
     spec["conflictResolution"] = json!("Overwrite");
     if orphans {

@@ -17,11 +17,12 @@ mod tests;
 
 use anyhow::Context;
 use inventory::Inventory;
+use karmada_api::well_known_keys::SKIP_AUTO_PROPAGATION;
 use malformed_objects::MalformedObjects;
+use replica_preference::ReplicaPreference;
 use serde_json::{Value, json};
 
 use super::conversion::{Conversion, Severity};
-use karmada_api::well_known_keys::SKIP_AUTO_PROPAGATION;
 
 /// Converts all documents at once.
 ///
@@ -42,8 +43,11 @@ pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
     }
     for preference in inventory.unused_preferences() {
         let text = inventory::object_text(preference);
-        let message = "its target is not among the manifests; it is left out";
-        conversion.report(Severity::Loss, &text, "spec.targetKind", message);
+        let manifest = ReplicaPreference::new(preference).with_context(|| text.clone())?;
+        let manifest = manifest.into_unchanged_manifest();
+        conversion.policies.push(manifest);
+        let message = "its target is not among the manifests";
+        conversion.report(Severity::Note, &text, "spec.targetKind", message);
     }
     for object in &inventory.unequaled {
         let text = inventory::object_text(object);

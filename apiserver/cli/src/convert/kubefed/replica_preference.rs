@@ -1,8 +1,7 @@
-//! Converts a ReplicaSchedulingPreference to the replica scheduling of a policy.
-
-use std::collections::BTreeMap;
+//! Keeps a ReplicaSchedulingPreference, which divides replicas here as in KubeFed.
 
 use anyhow::Context;
+use karmada_api::replica_preference::template_kind;
 use serde_json::{Value, json};
 
 use super::cluster_set::ClusterSet;
@@ -10,94 +9,85 @@ use super::fields;
 use super::inventory::object_text;
 use crate::convert::conversion::{Conversion, Severity};
 
-const ANY_CLUSTER: &str = "*";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Replicas by cluster.
-pub(super) struct ReplicaDivision {
+/// A preference with the fields that its target needs.
+pub(super) struct ReplicaPreference {
     pub(super) total: i64,
-    /// The clusters that may have replicas.
-    pub(super) clusters: ClusterSet,
-    /// Whether the object's own selector decides too.
+    /// Whether the object's own selector decides about the clusters too.
     pub(super) intersects: bool,
-    /// The value of `placement.replicaScheduling`.
-    pub(super) scheduling: Value,
+    manifest: Value,
 }
 
-/// Reads a preference. Cluster without preferences share evenly, as do all without a list.
-pub(super) fn convert(
-    preference: &Value,
-    conversion: &mut Conversion,
-) -> anyhow::Result<ReplicaDivision> {
-    let text = object_text(preference);
-    let spec = &preference["spec"];
-    let total = spec["totalReplicas"].as_i64();
-    let total = total.context("spec.totalReplicas: must be a number")?;
-    let mut weights: BTreeMap<&str, i64> = BTreeMap::new();
-    let preferences = fields::object(&spec["clusters"], "spec.clusters")?;
-    for (cluster, replicas) in preferences.into_iter().flatten() {
-        let entry = format!("spec.clusters[{cluster}]");
-        fields::object(replicas, &entry)?;
-        for field in ["minReplicas", "maxReplicas"] {
-            if !replicas[field].is_null() && replicas[field] != 0 {
-                let field = format!("{entry}.{field}");
-                let message = "a policy divides replicas by weight only; write a FederatedHPA or a policy for this cluster";
-                conversion.report(Severity::Loss, &text, &field, message);
+impl ReplicaPreference {
+    /// Checks the types of the fields, as KubeFed's schema does.
+    pub(super) fn new(preference: &Value) -> anyhow::Result<Self> {
+        let spec = &preference["spec"];
+        let total = spec["totalReplicas"].as_i64();
+        let total = total.context("spec.totalReplicas: must be a number")?;
+        let clusters = fields::object(&spec["clusters"], "spec.clusters")?;
+        for (cluster, replicas) in clusters.into_iter().flatten() {
+            let entry = format!("spec.clusters[{cluster}]");
+            fields::object(replicas, &entry)?;
+            for field in ["minReplicas", "maxReplicas", "weight"] {
+                fields::integer(&replicas[field], &format!("{entry}.{field}"))?;
             }
         }
-        let weight = fields::integer(&replicas["weight"], &format!("{entry}.weight"))?;
-        weights.insert(cluster, weight.unwrap_or_default());
+        fields::boolean(&spec["rebalance"], "spec.rebalance")?;
+        let intersects = &spec["intersectWithClusterSelector"];
+        Ok(Self {
+            total,
+            intersects: fields::boolean(intersects, "spec.intersectWithClusterSelector")?,
+            manifest: manifest(preference)?,
+        })
     }
-    if weights.is_empty() {
-        weights.insert(ANY_CLUSTER, 1);
+
+    /// The preference about a template of a kind whose policy places it in `clusters`. Unless it
+    /// intersects, it would ignore that the namespace is not placed everywhere.
+    pub(super) fn into_manifest(
+        mut self,
+        kind: &str,
+        clusters: &ClusterSet,
+        conversion: &mut Conversion,
+    ) -> Value {
+        let spec = &mut self.manifest["spec"];
+        if spec["targetKind"].as_str().map(template_kind) != Some(kind) {
+            spec["targetKind"] = json!(kind);
+        }
+        if !self.intersects && !clusters.is_all() {
+            let field = "spec.intersectWithClusterSelector";
+            spec["intersectWithClusterSelector"] = json!(true);
+            let message = "it is set, so that replicas go only where the namespace is placed";
+            conversion.report(Severity::Note, &object_text(&self.manifest), field, message);
+        }
+        self.manifest
     }
-    if fields::boolean(&spec["rebalance"], "spec.rebalance")? {
-        let message = "replicas that stay unschedulable move if the descheduler is on: flotilla addons enable karmada-descheduler";
-        conversion.report(Severity::Note, &text, "spec.rebalance", message);
+
+    /// The preference as it is.
+    pub(super) fn into_unchanged_manifest(self) -> Value {
+        self.manifest
     }
-    let intersects = &spec["intersectWithClusterSelector"];
-    Ok(ReplicaDivision {
-        total,
-        clusters: clusters(&weights),
-        intersects: fields::boolean(intersects, "spec.intersectWithClusterSelector")?,
-        scheduling: json!({
-            "replicaSchedulingType": "Divided",
-            "replicaDivisionPreference": "Weighted",
-            "weightPreference": {"staticWeightList": static_weights(&weights)},
-        }),
-    })
 }
 
-/// The clusters with a weight.
-fn clusters(weights: &BTreeMap<&str, i64>) -> ClusterSet {
-    let named = || weights.iter().filter(|(name, _)| **name != ANY_CLUSTER);
-    let others_have_weight = weights.get(ANY_CLUSTER).is_some_and(|weight| *weight > 0);
-    if others_have_weight {
-        let without = named().filter(|(_, weight)| **weight <= 0);
-        return ClusterSet::all_but(without.map(|(name, _)| (*name).to_owned()));
+/// The preference without what a server has written into it.
+fn manifest(preference: &Value) -> anyhow::Result<Value> {
+    let metadata = &preference["metadata"];
+    let mut clean = json!({"name": metadata["name"]});
+    if !metadata["namespace"].is_null() {
+        clean["namespace"] = metadata["namespace"].clone();
     }
-    let with = named().filter(|(_, weight)| **weight > 0);
-    ClusterSet::of_names(with.map(|(name, _)| (*name).to_owned()))
-}
-
-/// A rule for each weight, and one for the clusters that are not named. The greatest weight of
-/// all rules that match a cluster counts, so that rules must not overlap.
-fn static_weights(weights: &BTreeMap<&str, i64>) -> Vec<Value> {
-    let mut names_by_weight: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
-    let named = weights.iter().filter(|(name, _)| **name != ANY_CLUSTER);
-    for (name, weight) in named.clone().filter(|(_, weight)| **weight > 0) {
-        names_by_weight.entry(*weight).or_default().push(name);
+    for field in ["labels", "annotations"] {
+        let entries = fields::text_map(&metadata[field], &format!("metadata.{field}"))?;
+        let mut entries = entries.cloned().unwrap_or_default();
+        entries.remove(LAST_APPLIED);
+        if !entries.is_empty() {
+            clean[field] = json!(entries);
+        }
     }
-    let mut rules: Vec<Value> = names_by_weight
-        .iter()
-        .map(|(weight, names)| json!({"targetCluster": {"clusterNames": names}, "weight": weight}))
-        .collect();
-    if let Some(weight) = weights.get(ANY_CLUSTER).filter(|weight| **weight > 0) {
-        let names: Vec<&&str> = named.map(|(name, _)| name).collect();
-        let target = match names.as_slice() {
-            [] => json!({}),
-            names => json!({"exclude": names}),
-        };
-        rules.push(json!({"targetCluster": target, "weight": weight}));
-    }
-    rules
+    Ok(json!({
+        "apiVersion": preference["apiVersion"],
+        "kind": preference["kind"],
+        "metadata": clean,
+        "spec": preference["spec"],
+    }))
 }

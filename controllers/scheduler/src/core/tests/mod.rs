@@ -5,6 +5,8 @@
 mod assignment;
 pub(crate) mod decision_table;
 mod properties;
+mod replica_preference;
+mod replica_preference_planner;
 mod trace;
 
 use machinery::Object;

@@ -312,52 +312,35 @@ spec: {{placement: {{clusterSelector: {{}}}}}}
     ))
 }
 
+// proves: RSP-convert
 #[test]
-fn a_replica_preference_becomes_static_weights() {
-    let any = json!({"targetCluster": {}, "weight": 1});
-    let table = [
-        ("{}", json!({}), json!([any])),
-        (r#"{"*": {weight: 1}}"#, json!({}), json!([any])),
-        (
-            "{a: {weight: 1}, b: {weight: 2}, c: {weight: 2}, d: {}}",
-            json!({"clusterNames": ["a", "b", "c"]}),
-            json!([
-                {"targetCluster": {"clusterNames": ["a"]}, "weight": 1},
-                {"targetCluster": {"clusterNames": ["b", "c"]}, "weight": 2},
-            ]),
-        ),
-        (
-            r#"{"*": {weight: 3}, a: {weight: 1}, b: {weight: 0}}"#,
-            json!({"exclude": ["b"]}),
-            json!([
-                {"targetCluster": {"clusterNames": ["a"]}, "weight": 1},
-                {"targetCluster": {"exclude": ["a", "b"]}, "weight": 3},
-            ]),
-        ),
-    ];
-    for (clusters, affinity, weights) in table {
-        let spec =
-            format!("{{targetKind: FederatedDeployment, totalReplicas: 9, clusters: {clusters}}}");
-        let conversion = divided(&spec, "{clusters: [{name: z}]}");
-        let policy = of_kind(&conversion, "PropagationPolicy")[0];
-        assert_eq!(
-            policy["spec"]["placement"],
-            json!({
-                "clusterAffinity": affinity,
-                "replicaScheduling": {
-                    "replicaSchedulingType": "Divided",
-                    "replicaDivisionPreference": "Weighted",
-                    "weightPreference": {"staticWeightList": weights},
-                },
-            }),
-            "{clusters}"
-        );
-        assert_eq!(of_kind(&conversion, "Deployment")[0]["spec"]["replicas"], 9);
-        // KubeFed's scheduler has written the replicas of each cluster there.
-        assert!(of_kind(&conversion, "OverridePolicy").is_empty());
-    }
+fn a_replica_preference_stays_and_the_policy_places_the_namespace() {
+    let clusters = "{a: {weight: 1, minReplicas: 1}, b: {weight: 2, maxReplicas: 3}, \"*\": {}}";
+    let spec = format!(
+        "{{targetKind: FederatedDeployment, totalReplicas: 9, rebalance: true, clusters: {clusters}}}"
+    );
+    let conversion = divided(&spec, "{clusters: [{name: z}]}");
+    assert!(conversion.findings.is_empty());
+    assert_eq!(
+        of_kind(&conversion, "ReplicaSchedulingPreference"),
+        [&json!({
+            "apiVersion": "scheduling.kubefed.io/v1alpha1",
+            "kind": "ReplicaSchedulingPreference",
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {
+                "targetKind": "FederatedDeployment", "totalReplicas": 9, "rebalance": true,
+                "clusters": {"a": {"weight": 1, "minReplicas": 1}, "b": {"weight": 2, "maxReplicas": 3}, "*": {}},
+            },
+        })]
+    );
+    let policy = of_kind(&conversion, "PropagationPolicy")[0];
+    assert_eq!(policy["spec"]["placement"], json!({"clusterAffinity": {}}));
+    assert_eq!(of_kind(&conversion, "Deployment")[0]["spec"]["replicas"], 9);
+    // KubeFed's scheduler has written the replicas of each cluster there.
+    assert!(of_kind(&conversion, "OverridePolicy").is_empty());
 }
 
+// proves: RSP-convert
 #[test]
 fn the_selector_of_the_object_decides_too_where_the_preference_says_so() {
     let spec = "{targetKind: FederatedDeployment, totalReplicas: 4, intersectWithClusterSelector: true, clusters: {c: {weight: 1}, d: {weight: 1}}}";
@@ -365,26 +348,51 @@ fn the_selector_of_the_object_decides_too_where_the_preference_says_so() {
     let policy = of_kind(&conversion, "PropagationPolicy")[0];
     assert_eq!(
         policy["spec"]["placement"]["clusterAffinity"],
-        json!({"clusterNames": ["c", "d"], "labelSelector": {"matchLabels": {"zone": "x"}}})
+        json!({"labelSelector": {"matchLabels": {"zone": "x"}}})
+    );
+}
+
+// proves: RSP-convert
+#[test]
+fn a_preference_intersects_where_the_namespace_is_not_placed_everywhere() {
+    let preference = |placement: &str| {
+        format!(
+            r#"
+apiVersion: scheduling.kubefed.io/v1alpha1
+kind: ReplicaSchedulingPreference
+metadata: {{namespace: shop, name: web, resourceVersion: "3"}}
+spec: {{targetKind: FederatedDeployment, totalReplicas: 4}}
+---
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedDeployment
+metadata: {{namespace: shop, name: web}}
+spec: {{template: {{spec: {{replicas: 1}}}}, placement: {{}}}}
+---
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedNamespace
+metadata: {{namespace: shop, name: shop}}
+spec: {{placement: {placement}}}
+"#
+        )
+    };
+    let conversion = converted(&preference("{clusters: [{name: a}]}"));
+    let manifest = of_kind(&conversion, "ReplicaSchedulingPreference")[0];
+    assert_eq!(manifest["spec"]["intersectWithClusterSelector"], true);
+    assert_eq!(
+        manifest["metadata"],
+        json!({"namespace": "shop", "name": "web"})
+    );
+    let policy = of_kind(&conversion, "PropagationPolicy")[0];
+    let affinity = json!({"clusterNames": ["a"]});
+    assert_eq!(policy["spec"]["placement"]["clusterAffinity"], affinity);
+    assert_eq!(
+        findings(&conversion, Severity::Note),
+        ["ReplicaSchedulingPreference shop/web spec.intersectWithClusterSelector"]
     );
 }
 
 #[test]
 fn what_has_no_equal_is_listed() {
-    let spec = "{targetKind: FederatedDeployment, totalReplicas: 4, rebalance: true, clusters: {c: {weight: 1, minReplicas: 1, maxReplicas: 2}}}";
-    let conversion = divided(spec, "{}");
-    let preference = "ReplicaSchedulingPreference shop/web";
-    assert_eq!(
-        findings(&conversion, Severity::Loss),
-        [
-            format!("{preference} spec.clusters[c].minReplicas"),
-            format!("{preference} spec.clusters[c].maxReplicas"),
-        ]
-    );
-    assert_eq!(
-        findings(&conversion, Severity::Note),
-        [format!("{preference} spec.rebalance")]
-    );
     let manifests = placed("{clusterSelector: {}}", "{clusterSelector: {}}").replace(
         "  placement: {clusterSelector: {}}\n---",
         "  placement: {clusterSelector: {}}\n  retainReplicas: true\n  overrides: [{clusterName: a, clusterOverrides: [{path: /kind, value: A}]}]\n---",
@@ -408,10 +416,12 @@ fn what_has_no_equal_is_listed() {
     let lone = converted(
         "{apiVersion: scheduling.kubefed.io/v1alpha1, kind: ReplicaSchedulingPreference, metadata: {namespace: shop, name: p}, spec: {targetKind: FederatedDeployment, totalReplicas: 1}}",
     );
+    assert_eq!(findings(&lone, Severity::Loss), Vec::<String>::new());
     assert_eq!(
-        findings(&lone, Severity::Loss),
+        findings(&lone, Severity::Note),
         ["ReplicaSchedulingPreference shop/p spec.targetKind"]
     );
+    assert_eq!(lone.manifests().count(), 1);
 }
 
 #[test]

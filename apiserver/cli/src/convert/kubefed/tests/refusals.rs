@@ -117,6 +117,7 @@ fn a_replica_preference_of_a_wrong_type_is_refused() {
 spec: {replicas: 1}; clusters: [a] => ReplicaSchedulingPreference shop/c: spec.clusters: must be an object
 spec: {replicas: 1}; clusters: {a: 1} => ReplicaSchedulingPreference shop/c: spec.clusters[a]: must be an object
 spec: {replicas: 1}; clusters: {a: {weight: "2"}} => ReplicaSchedulingPreference shop/c: spec.clusters[a].weight: must be an integer
+spec: {replicas: 1}; clusters: {a: {minReplicas: a}} => ReplicaSchedulingPreference shop/c: spec.clusters[a].minReplicas: must be an integer
 spec: {replicas: 1}; rebalance: 1 => ReplicaSchedulingPreference shop/c: spec.rebalance: must be true or false
 spec: str; clusters: {a: {weight: null}} => FederatedDeployment shop/c: spec.template.spec: must be an object
 "#;
