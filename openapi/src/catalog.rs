@@ -61,6 +61,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         "builtin_webhooks.api",
         include_str!("../schemas/builtin_webhooks.api"),
     ),
+    (
+        "federated_types.api",
+        include_str!("../schemas/federated_types.api"),
+    ),
     ("karmada.api", include_str!("../schemas/karmada.api")),
     ("kubefed.api", include_str!("../schemas/kubefed.api")),
     (

@@ -64,6 +64,9 @@ mod quotas;
 /// Remedies.
 mod remedies;
 
+/// Kinds that are switched, gates of namespaces, and objects that members keep.
+mod kubefed_options;
+
 /// Autoscalers of the control plane.
 mod autoscalers;
 

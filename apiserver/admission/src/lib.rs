@@ -29,6 +29,7 @@ mod equivalent_versions;
 mod expressions;
 mod federated_quota;
 mod federated_resources;
+mod federated_type_config;
 mod interpreter_configuration;
 mod limit_range;
 mod list_objects;

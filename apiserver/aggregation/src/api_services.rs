@@ -22,7 +22,8 @@ use tokio::time::Instant;
 use super::agent_restriction;
 use super::deletion_protection;
 use super::group_versions::{
-    ApiServiceOwner, RegistrationPolicy, ServedGroupVersion, foreign_server,
+    ApiServiceOwner, MetricsApiServicePolicy, RegistrationPolicy, ServedGroupVersion,
+    foreign_server,
 };
 use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
 use super::host_objects::{ApiServiceTarget, contains, labels};
@@ -225,6 +226,10 @@ impl ApiServiceControllerInner {
                 None => Ok(ApiServiceOwner::None),
                 Some(existing) => self.check_required(version, existing).await,
             },
+            RegistrationPolicy::IfNotServed => {
+                let policy = MetricsApiServicePolicy::IfNotPresent;
+                Ok(ApiServiceOwner::of_metrics(policy, existing, &self.service))
+            }
             RegistrationPolicy::Metrics(policy) => {
                 let policy = policy.with_addon(self.addons.state(Addon::MetricsAdapter));
                 Ok(ApiServiceOwner::of_metrics(policy, existing, &self.service))
@@ -353,7 +358,7 @@ impl ApiServiceControllerInner {
             let now = rfc3339_seconds(self.clock.now());
             change = json!({"metadata": {"annotations": {PROBED_AT_ANNOTATION: now}}});
         }
-        if matches!(version.policy, RegistrationPolicy::Metrics(_)) {
+        if version.policy != RegistrationPolicy::Required {
             // Another server may have registered itself since.
             change["metadata"]["resourceVersion"] = existing["metadata"]["resourceVersion"].clone();
         }

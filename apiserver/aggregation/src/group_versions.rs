@@ -1,7 +1,7 @@
 //! The group versions that are registered at the host, and what is done where another server has
 //! one: an error for Flotilla's own groups, a choice of the operator for those of metrics.
 
-use karmada_api::is_karmada_group;
+use karmada_api::{is_karmada_group, is_kubefed_group};
 use metrics_adapter::metrics_api::is_metrics_group;
 use registry::ResourceTable;
 use serde_json::{Value, json};
@@ -45,7 +45,19 @@ impl MetricsApiServicePolicy {
 pub(super) enum RegistrationPolicy {
     /// It is registered; another server in its place is an error.
     Required,
+    /// It is registered where no other server or definition of the host is, such as KubeFed's.
+    IfNotServed,
     Metrics(MetricsApiServicePolicy),
+}
+
+impl RegistrationPolicy {
+    /// A host that runs KubeFed goes on to serve KubeFed's groups.
+    fn of_own_group(group: &str) -> Self {
+        match is_kubefed_group(group) {
+            true => Self::IfNotServed,
+            false => Self::Required,
+        }
+    }
 }
 
 /// A group version and its priorities.
@@ -90,7 +102,11 @@ pub fn registered_versions(
     let groups = table.groups().iter().filter_map(|group| {
         if is_karmada_group(&group.name) {
             let priorities = (OWN_GROUP_PRIORITY, TOP_OWN_VERSION_PRIORITY);
-            return Some((group, priorities, RegistrationPolicy::Required));
+            return Some((
+                group,
+                priorities,
+                RegistrationPolicy::of_own_group(&group.name),
+            ));
         }
         let priorities = (METRICS_GROUP_PRIORITY, TOP_METRICS_VERSION_PRIORITY);
         let policy = RegistrationPolicy::Metrics(metrics);
@@ -175,6 +191,15 @@ mod tests {
         ] {
             assert_eq!(policy.with_addon(addon), expected, "{policy:?} {addon:?}");
         }
+    }
+
+    // proves: DET-type-config-host
+    #[test]
+    fn groups_of_kubefed_are_left_to_a_host_that_serves_them() {
+        use RegistrationPolicy::{IfNotServed, Required};
+        let policy = RegistrationPolicy::of_own_group;
+        assert_eq!(policy("core.kubefed.io"), IfNotServed);
+        assert_eq!(policy("policy.karmada.io"), Required);
     }
 
     #[test]

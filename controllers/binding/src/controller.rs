@@ -21,12 +21,13 @@ use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use karmada_api::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
+    OVERRIDDEN_FIELDS, STATUS_COLLECTION, STATUS_COLLECTION_DISABLED,
 };
 use karmada_api::{
     FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, kind_in_namespace, names,
 };
 use machinery::tree_memory::estimate_tree_bytes;
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -174,6 +175,14 @@ impl BindingController {
             RESOURCE_GROUP_INDEX,
             visit,
         );
+        let sweep = Arc::new(sweep);
+        let switched_kinds = Arc::clone(&sweep);
+        self.templates.type_configs.on_change(move |targets| {
+            switched_kinds.add(|key| {
+                let group = KindInNamespace::parse(key);
+                group.is_some_and(|group| targets.iter().any(|target| target.is(&group.gvk())))
+            });
+        });
         self.interpreter.add_change_listener(move |changed| {
             if changed.affects_operations(REVISION_OPERATIONS) {
                 let concerns = |group: KindInNamespace<'_>| {
@@ -281,6 +290,12 @@ impl BindingController {
     async fn sync_binding(&self, binding: &Object) -> Result<ReconcileAction, Error> {
         let view = binding.decode::<ResourceBinding>()?;
         let spec = &view.spec;
+        let of = &spec.resource;
+        let kind = Gvk::from_api_version(&of.api_version, &of.kind);
+        if self.templates.type_configs.is_disabled(&kind) {
+            // All that is propagated stays as it is until the kind is switched on again.
+            return Ok(ReconcileAction::Done);
+        }
         let targets = spec.targets();
         let works = self.works_of(&binding.meta().key(), binding_id(binding));
         let cleanup = plan_cleanup(spec, &works);
@@ -299,7 +314,6 @@ impl BindingController {
         if cleanup.must_wait {
             return Ok(ReconcileAction::RequeueAfter(PURGE_RETRY_INTERVAL));
         }
-        let of = &spec.resource;
         let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
             let text = format!(
                 "no matches for kind {:?} in version {:?}",
@@ -478,7 +492,11 @@ impl BindingController {
             failed.to_string()
         })?;
         let (labels, mut annotations) = common.label_manifest(&mut copy);
+        if !self.templates.type_configs.collects_status(&common.kind) {
+            annotations.insert(STATUS_COLLECTION.into(), STATUS_COLLECTION_DISABLED.into());
+        }
         for (key, applied) in [
+            (OVERRIDDEN_FIELDS, record.retained_fields_annotation()),
             (
                 APPLIED_CLUSTER_OVERRIDES,
                 record.cluster_policies_annotation(),

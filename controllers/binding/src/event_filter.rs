@@ -4,7 +4,7 @@
 use client::InformerEvent;
 use flotilla_runtime::is_generation_or_deletion_changed;
 use machinery::{Gvk, Object, ObjectMeta};
-use overrides::{may_select, selects};
+use overrides::{may_select, overrides_retained_fields, selects};
 
 /// Whether a binding has to be reconciled; a change of its status alone is ignored.
 pub(crate) fn needs_reconcile(change: &InformerEvent<'_>) -> bool {
@@ -15,11 +15,12 @@ pub(crate) fn needs_reconcile(change: &InformerEvent<'_>) -> bool {
     })
 }
 
-/// Whether the spec of an override policy has changed. Policies that exist at startup are read when
-/// the bindings are reconciled.
+/// Whether the spec of an override policy has changed, or whether it wins over what members
+/// retain. Policies that exist at startup are read when the bindings are reconciled.
 pub(crate) fn is_spec_change(change: &InformerEvent<'_>) -> bool {
     if let (Some(old), Some(new)) = (change.old, change.new) {
-        return old.meta().generation != new.meta().generation;
+        return old.meta().generation != new.meta().generation
+            || overrides_retained_fields(old) != overrides_retained_fields(new);
     }
     !change.in_initial_list
 }

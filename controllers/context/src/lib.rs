@@ -10,8 +10,10 @@ mod context;
 mod error;
 mod manifest_memory;
 mod object_metadata;
+mod switched_kinds;
 mod template_filter;
 mod template_informers;
+mod type_configs;
 mod work_client;
 
 pub use binding_diff::BindingDiff;
@@ -23,4 +25,5 @@ pub use object_metadata::{
 };
 pub use template_filter::{NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
+pub use type_configs::{TypeConfigTarget, TypeConfigs};
 pub use work_client::{DesiredWork, WorkClient, complete_manifest};

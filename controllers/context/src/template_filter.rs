@@ -5,6 +5,7 @@
 use client::ApiResource;
 use karmada_api::KUBEFED_SCHEDULING_GROUP;
 use karmada_api::well_known_keys::is_reserved_namespace;
+use machinery::Gvk;
 use regex::Regex;
 
 const SKIPPED_GROUPS: [&str; 10] = [
@@ -17,6 +18,7 @@ const SKIPPED_GROUPS: [&str; 10] = [
     "remedy.karmada.io",
     "apps.karmada.io",
     KUBEFED_SCHEDULING_GROUP,
+    "core.kubefed.io",
     "events.k8s.io",
 ];
 
@@ -64,16 +66,25 @@ impl SkippedResourceConfig {
 
     pub fn is_template(&self, resource: &ApiResource) -> bool {
         let name = &resource.resource;
+        let skips = |skip: &SkippedApi| skip.matches(&name.group, &name.version, &resource.kind);
+        self.can_hold_templates(resource) && !self.0.iter().any(skips)
+    }
+
+    /// Whether the option names a kind.
+    pub(crate) fn skips(&self, kind: &Gvk) -> bool {
+        let mut skipped = self.0.iter();
+        skipped.any(|skip| skip.matches(&kind.group, &kind.version, &kind.kind))
+    }
+
+    /// Whether the built-in list allows objects of a resource to be templates.
+    pub(crate) fn can_hold_templates(&self, resource: &ApiResource) -> bool {
+        let name = &resource.resource;
         let usable = ["list", "watch", "delete"]
             .iter()
             .all(|v| resource.allows(v));
         let event = name.group.is_empty() && resource.kind == "Event";
         let leases = (&*name.group, &*name.version) == ("coordination.k8s.io", "v1");
-        usable
-            && !event
-            && !leases
-            && !SKIPPED_GROUPS.contains(&&*name.group)
-            && !self.0.iter().any(|skip| skip.matches(resource))
+        usable && !event && !leases && !SKIPPED_GROUPS.contains(&&*name.group)
     }
 }
 
@@ -99,11 +110,10 @@ impl SkippedApi {
         })
     }
 
-    fn matches(&self, resource: &ApiResource) -> bool {
-        let name = &resource.resource;
-        *self.group == *name.group
-            && self.version.as_ref().is_none_or(|v| **v == *name.version)
-            && (self.kinds.is_empty() || self.kinds.contains(&resource.kind))
+    fn matches(&self, group: &str, version: &str, kind: &str) -> bool {
+        self.group == group
+            && self.version.as_ref().is_none_or(|v| v == version)
+            && (self.kinds.is_empty() || self.kinds.iter().any(|k| k == kind))
     }
 }
 
@@ -223,6 +233,7 @@ mod tests {
             ),
             ("search.karmada.io", "v1alpha1", "ResourceRegistry", true),
             ("operator.karmada.io", "v1alpha1", "Karmada", true),
+            ("core.kubefed.io", "v1beta1", "FederatedTypeConfig", false),
         ] {
             let actual = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
             assert_eq!(actual, is_template, "{group} {version} {kind}");

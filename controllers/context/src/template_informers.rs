@@ -22,7 +22,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::template_filter::{NamespaceFilter, SkippedResourceConfig};
+use crate::template_filter::NamespaceFilter;
+use crate::type_configs::{TypeConfigTarget, TypeConfigs};
 
 static CUSTOM_RESOURCE_DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -48,36 +49,38 @@ type TemplateHandlerFn = Arc<dyn Fn(&Arc<RestMapping>, &InformerEvent<'_>) + Sen
 
 /// A registered event handler.
 #[derive(Clone)]
-struct TemplateHandlerRegistration {
-    handler: TemplateHandlerFn,
+pub(crate) struct TemplateHandlerRegistration {
+    pub(crate) handler: TemplateHandlerFn,
     /// Whether the handler gets only objects that may be propagated.
-    templates_only: bool,
+    pub(crate) templates_only: bool,
 }
 
 /// A kind with a running informer.
 #[derive(Clone)]
-struct KindInformer {
-    mapping: Arc<RestMapping>,
-    informer: Informer,
+pub(crate) struct KindInformer {
+    pub(crate) mapping: Arc<RestMapping>,
+    pub(crate) informer: Informer,
     /// Whether its objects may be propagated; other kinds are only referred to.
-    are_templates: bool,
+    pub(crate) are_templates: bool,
 }
 
 pub struct TemplateInformers {
     api: Arc<dyn Api>,
     informers: InformerFactory,
     pub rest_mapper: Arc<RestMapper>,
-    skipped_resources: SkippedResourceConfig,
+    pub type_configs: TypeConfigs,
     pub namespace_filter: NamespaceFilter,
     /// Locked while a kind starts or a handler registers, so that each handler sees each kind once.
-    handlers: Mutex<Vec<TemplateHandlerRegistration>>,
+    pub(crate) handlers: Mutex<Vec<TemplateHandlerRegistration>>,
     /// Triggers discovery.
-    discovery_queue: Workqueue<()>,
+    pub(crate) discovery_queue: Workqueue<()>,
     /// Consecutive discoveries that lacked a kind of an established CustomResourceDefinition.
     incomplete_discoveries: AtomicU32,
-    kind_informers: Mutex<HashMap<Gvr, KindInformer>>,
+    pub(crate) kind_informers: Mutex<HashMap<Gvr, KindInformer>>,
     /// Kinds that templates refer to, served or not.
     required_kinds: Mutex<HashSet<Gvk>>,
+    /// Kinds whose type configurations have changed.
+    pub(crate) switched_kinds: Mutex<HashSet<TypeConfigTarget>>,
 }
 
 impl TemplateInformers {
@@ -85,20 +88,21 @@ impl TemplateInformers {
         api: Arc<dyn Api>,
         informers: InformerFactory,
         rest_mapper: Arc<RestMapper>,
-        skipped_resources: SkippedResourceConfig,
+        type_configs: TypeConfigs,
         namespace_filter: NamespaceFilter,
     ) -> Arc<Self> {
         Arc::new(Self {
             api,
             informers,
             rest_mapper,
-            skipped_resources,
+            type_configs,
             namespace_filter,
             handlers: Mutex::default(),
             discovery_queue: Workqueue::with_backoff(MIN_DISCOVERY_RETRY_DELAY, DISCOVERY_INTERVAL),
             incomplete_discoveries: AtomicU32::new(0),
             kind_informers: Mutex::default(),
             required_kinds: Mutex::default(),
+            switched_kinds: Mutex::default(),
         })
     }
 
@@ -133,13 +137,20 @@ impl TemplateInformers {
         watchers.push(watcher);
     }
 
-    fn register_handler(&self, kind: &KindInformer, watcher: TemplateHandlerRegistration) {
+    pub(crate) fn register_handler(
+        &self,
+        kind: &KindInformer,
+        watcher: TemplateHandlerRegistration,
+    ) {
         if watcher.templates_only && !kind.are_templates {
             return;
         }
         let (served, scope) = (Arc::clone(&kind.mapping), self.namespace_filter.clone());
+        let configs = self.type_configs.clone();
         kind.informer.add_event_handler(move |change| {
-            if !watcher.templates_only || scope.allows(change.object().namespace()) {
+            let is_template =
+                || scope.allows(change.object().namespace()) && configs.propagates(&served.gvk);
+            if !watcher.templates_only || is_template() {
                 (watcher.handler)(&served, change);
             }
         });
@@ -161,6 +172,8 @@ impl TemplateInformers {
     /// Starts the informers of all template kinds, now and when new kinds appear. Returns when the
     /// informers of all kinds that are known have synced.
     pub async fn run(self: &Arc<Self>, tasks: &TaskGroup) {
+        self.type_configs.informer().wait_for_cache_sync().await;
+        self.reconsider_switched_kinds();
         let definitions = self.informers.get(
             &self.api,
             &ListWatchSelector::all(&CUSTOM_RESOURCE_DEFINITIONS),
@@ -217,8 +230,10 @@ impl TemplateInformers {
     /// Starts and stops informers as the served kinds require, and returns when to repeat
     /// discovery.
     async fn refresh(&self) -> Result<ReconcileAction, Error> {
+        self.redeliver_switched_kinds();
         let complete = self.rest_mapper.refresh().await?;
         let desired = self.desired_informers();
+        self.promote_to_templates(desired.values());
         let obsolete: Vec<Gvr> = {
             let followed = self.kind_informers.lock();
             let obsolete = followed.values().filter(|kind| {
@@ -248,7 +263,15 @@ impl TemplateInformers {
 
     /// The kinds whose objects may be propagated.
     fn template_mappings(&self) -> Vec<Arc<RestMapping>> {
-        let is_template = |r: &ApiResource| self.skipped_resources.is_template(r);
+        // The informer of a kind that is switched off goes on: others may share it.
+        let is_followed = |r: &ApiResource| {
+            let followed = self.kind_informers.lock();
+            followed
+                .get(&r.resource)
+                .is_some_and(|kind| kind.are_templates)
+        };
+        let configs = &self.type_configs;
+        let is_template = |r: &ApiResource| configs.may_hold_templates(r, is_followed(r));
         let resources = self.rest_mapper.preferred(is_template);
         resources.iter().map(|r| Arc::clone(&r.mapping)).collect()
     }
@@ -352,6 +375,9 @@ impl TemplateInformers {
     pub fn get(&self, key: &TemplateKey) -> Option<(Arc<RestMapping>, Object)> {
         let followed = self.kind_informers.lock();
         let kind = followed.get(&key.gvr)?;
+        if kind.are_templates && !self.type_configs.propagates(&kind.mapping.gvk) {
+            return None;
+        }
         let object = kind.informer.get_by_key(&key.name)?;
         Some((Arc::clone(&kind.mapping), object))
     }
@@ -361,7 +387,8 @@ impl TemplateInformers {
         let followed = self.kind_informers.lock();
         let some = followed
             .values()
-            .filter(|kind| kind.are_templates && matches(&kind.mapping.gvk));
+            .filter(|kind| kind.are_templates && matches(&kind.mapping.gvk))
+            .filter(|kind| self.type_configs.propagates(&kind.mapping.gvk));
         some.flat_map(|kind| {
             let objects = kind
                 .informer

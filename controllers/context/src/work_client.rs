@@ -9,7 +9,8 @@ use karmada_api::prune::{prune, record_managed_keys};
 use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_ID, CLUSTER_BINDING_ID, MANAGED,
-    MANAGED_VALUE, TEMPLATE_UID, WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+    MANAGED_VALUE, OVERRIDDEN_FIELDS, STATUS_COLLECTION, TEMPLATE_UID, WORK_FINALIZER, WORK_ID,
+    WORK_NAME, WORK_NAMESPACE,
 };
 use machinery::Object;
 use serde_json::{Map, Value, json};
@@ -29,6 +30,14 @@ pub fn complete_manifest(manifest: &mut Value, (namespace, name): (&str, &str), 
     prune(manifest, true);
     record_managed_keys(manifest);
 }
+
+/// The annotations of a Work that go when it no longer needs them.
+const COMPUTED_ANNOTATIONS: [&str; 4] = [
+    APPLIED_OVERRIDES,
+    APPLIED_CLUSTER_OVERRIDES,
+    OVERRIDDEN_FIELDS,
+    STATUS_COLLECTION,
+];
 
 /// A Work as its controller needs it.
 #[derive(Debug)]
@@ -122,7 +131,7 @@ impl DesiredWork {
                 *map = json!({});
             }
             if let Some(map) = map.as_object_mut() {
-                for annotation in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
+                for annotation in COMPUTED_ANNOTATIONS {
                     if field == "annotations" && !own_values.contains_key(annotation) {
                         changed |= map.remove(annotation).is_some();
                     }

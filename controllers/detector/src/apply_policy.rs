@@ -107,7 +107,7 @@ impl ResourceDetector {
         let at = ResourcePath::object(resource, &desired.namespace, &desired.name);
         let Some(existing) = informer.get(&desired.namespace, &desired.name) else {
             let mut body = desired.to_new_binding();
-            self.select_clusters(&mut body, policy, false)?;
+            self.select_clusters(&mut body, &desired.placement, false)?;
             let options = WriteOptions::default();
             self.api
                 .create(
@@ -133,9 +133,9 @@ impl ResourceDetector {
         };
         let before = existing.decode::<ResourceBinding>()?;
         let kept = before.runs_on_host() && before.spec.clusters.is_empty();
-        let scaled = is_only_scaled(&before, &desired, policy)?;
+        let scaled = is_only_scaled(&before, &desired)?;
         if kept || scaled {
-            self.select_clusters(&mut body, policy, scaled)?;
+            self.select_clusters(&mut body, &desired.placement, scaled)?;
         }
         self.api
             .update(at, body.into(), &WriteOptions::default())
@@ -156,12 +156,11 @@ impl ResourceDetector {
     fn select_clusters(
         &self,
         body: &mut Value,
-        policy: &ParsedPolicy,
+        placement: &Placement,
         scaled: bool,
     ) -> Result<(), Error> {
         let spec: ResourceBindingSpec =
             serde_json::from_value(body["spec"].clone()).map_err(Error::blocked)?;
-        let placement = &policy.view.spec.placement;
         // A quota may reject the clusters; the scheduler reports that on the binding, which has to
         // exist.
         let limited = self.is_enabled(KarmadaFeature::FederatedQuotaEnforcement);
@@ -307,12 +306,8 @@ impl ResourceDetector {
 
 /// Whether nothing but the number of replicas has changed on a scheduled binding. Its clusters can
 /// then be selected at once, so that no Works are written with the old numbers first.
-fn is_only_scaled(
-    existing: &ResourceBinding,
-    desired: &DesiredBinding,
-    policy: &ParsedPolicy,
-) -> Result<bool, Error> {
-    let (spec, placement) = (&existing.spec, &policy.view.spec.placement);
+fn is_only_scaled(existing: &ResourceBinding, desired: &DesiredBinding) -> Result<bool, Error> {
+    let (spec, placement) = (&existing.spec, &desired.placement);
     let replicas = desired.spec.get("replicas").and_then(Value::as_i64);
     let applied = existing.metadata.annotations.get(APPLIED_PLACEMENT);
     let suspended = spec.suspension.as_ref().and_then(|s| s.scheduling) == Some(true);

@@ -28,11 +28,12 @@ use crate::metrics::DETECTOR_METRICS;
 use crate::options::DetectorOptions;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
+use crate::type_config_status::TypeConfigStatusController;
 use crate::waiting_objects::WaitingObjects;
 
 pub(crate) static PRIORITY_CLASSES: Gvr =
     Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
-
+static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 pub(crate) const BY_KIND: &str = "kind";
 /// A worker mostly waits for its two writes, and the store commits concurrent writes together.
 const TEMPLATE_WORKERS: usize = 8;
@@ -63,9 +64,12 @@ pub struct ResourceDetector {
     pub(crate) replica_preferences: Informer,
     pub(crate) bindings: Informer,
     pub(crate) cluster_bindings: Informer,
+    pub(crate) namespaces: Informer,
     pub(crate) queue: Workqueue<TemplateKey>,
     /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(crate) policy_queue: Workqueue<String>,
+    /// Names of namespaces whose contents may go elsewhere.
+    pub(crate) gated_namespaces: Workqueue<String>,
     pub(crate) triggers: Mutex<HashMap<TemplateKey, TemplateReconcileTrigger>>,
     pub(crate) applied_policies: LastAppliedVersionByKey<TemplateKey, AppliedVersions>,
     /// Templates that no policy matches.
@@ -81,9 +85,11 @@ pub struct ResourceDetector {
 
 impl ResourceDetector {
     pub async fn start(context: &PropagationContext, options: DetectorOptions) {
-        Self::with_event_handlers(context, options)
-            .await
-            .start_workers(&context.controller.tasks);
+        let templates = Arc::clone(&options.templates);
+        let detector = Self::with_event_handlers(context, options).await;
+        // The kinds are discovered by now.
+        TypeConfigStatusController::start(&detector.api, &templates, &context.controller.tasks);
+        detector.start_workers(&context.controller.tasks);
     }
 
     /// Returns a detector whose event handlers are registered and whose informers have synced,
@@ -108,11 +114,13 @@ impl ResourceDetector {
             overrides: context.controller.informer(&OVERRIDES),
             cluster_overrides: context.controller.informer(&CLUSTER_OVERRIDES),
             priority_classes: context.controller.informer(&PRIORITY_CLASSES),
-            replica_preferences: context.informer(&REPLICA_PREFERENCES),
+            replica_preferences: context.controller.informer(&REPLICA_PREFERENCES),
             bindings: context.controller.informer(&BINDINGS),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
+            namespaces: context.controller.informer(&NAMESPACES),
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
+            gated_namespaces: Workqueue::new(),
             triggers: Mutex::default(),
             applied_policies: LastAppliedVersionByKey::default(),
             waiting_objects: Mutex::default(),
@@ -125,8 +133,9 @@ impl ResourceDetector {
         detector.add_policy_event_handlers();
         detector.add_dependency_event_handlers();
         detector.add_binding_event_handlers();
+        detector.add_namespace_event_handlers();
         detector.add_replica_preference_event_handler();
-        it.add_interpreter_event_handler();
+        detector.add_interpreter_event_handler();
         detector.add_template_event_handler();
         for informer in [
             &detector.policies,
@@ -134,8 +143,9 @@ impl ResourceDetector {
             &detector.overrides,
             &detector.cluster_overrides,
             &detector.replica_preferences,
-            &it.bindings,
+            &detector.bindings,
             &detector.cluster_bindings,
+            &detector.namespaces,
             detector.clusters.informer(),
         ] {
             informer.wait_for_cache_sync().await;
@@ -158,6 +168,7 @@ impl ResourceDetector {
                 async move { me.process_template(&key).await }
             },
         );
+        self.start_namespace_worker(tasks);
         let queue = self.policy_queue.clone();
         run_workers(tasks, "policies", &queue, 1, move |key| {
             let me = Arc::clone(&self);
@@ -363,9 +374,10 @@ pub(crate) fn namespaced_name(namespace: &str, name: &str) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::options::InlineSchedulingOptions;
-    use controller_context::{NamespaceFilter, SkippedResourceConfig};
+    use controller_context::{NamespaceFilter, SkippedResourceConfig, TypeConfigs};
     use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, policy, wait_until};
     use flotilla_runtime::RestMapper;
+    use karmada_api::resources::FEDERATED_TYPE_CONFIGS;
     use serde_json::json;
 
     /// A detector without workers; the test takes the keys from the queue.
@@ -384,11 +396,15 @@ pub(crate) mod tests {
             Arc::clone(&context.controller.control_plane),
             context.controller.informers.clone(),
         );
+        let type_configs = TypeConfigs::new(
+            context.controller.informer(&FEDERATED_TYPE_CONFIGS),
+            SkippedResourceConfig::default(),
+        );
         let templates = TemplateInformers::new(
             Arc::clone(&api),
             informers,
             Arc::new(RestMapper::new(api)),
-            SkippedResourceConfig::default(),
+            type_configs,
             NamespaceFilter::new(&[]).unwrap(),
         );
         let clusters = SchedulerClusterCache::new(context.clusters.informer().clone());

@@ -4,6 +4,7 @@
 
 use controller_context::BindingDiff;
 use flotilla_runtime::RestMapping;
+use karmada_api::binding::ObjectReference;
 use karmada_api::placement::WorkloadAffinityTerm;
 use karmada_api::policy::PropagationSpec;
 use karmada_api::replica_preference::ReplicaSchedulingPreferenceSpec;
@@ -11,7 +12,7 @@ use karmada_api::well_known_keys::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
     OBSERVED_CAPACITY, REPLICA_PREFERENCE,
 };
-use karmada_api::{Placement, binding::ObjectReference, names};
+use karmada_api::{Placement, names};
 use machinery::{Object, ObjectMeta};
 use serde_json::{Map, Value, json};
 
@@ -49,6 +50,8 @@ pub struct DesiredBinding {
     claim: PolicyClaim,
     owner: Value,
     finalizer: &'static str,
+    /// The placement of the policy within the gate of the namespace.
+    pub(crate) placement: Placement,
     /// The owned fields that are set.
     pub(crate) spec: Map<String, Value>,
     /// The policy's fields of `suspension`; null if there are none.
@@ -70,6 +73,7 @@ fn desired_spec(
     served: &RestMapping,
     template: &Object,
     policy: &PropagationSpec,
+    placement: &Placement,
     findings: &InterpretedTemplate,
 ) -> Result<Map<String, Value>, serde_json::Error> {
     let preference = counted_preference(findings);
@@ -123,7 +127,7 @@ fn desired_spec(
             spec.insert("schedulePriority".into(), json!({"priority": priority}));
         }
         if findings.record_affinity_groups
-            && let Some(groups) = workload_affinity_groups(&policy.placement, template.meta())
+            && let Some(groups) = workload_affinity_groups(placement, template.meta())
         {
             spec.insert("workloadAffinityGroups".into(), groups);
         }
@@ -142,6 +146,10 @@ impl DesiredBinding {
         let replica_preference = counted_preference(&findings)
             .map(serde_json::to_string)
             .transpose()?;
+        let mut placement = policy.view.spec.placement.clone();
+        if let Some(clusters) = &findings.namespace_gate {
+            placement.restrict_to(clusters);
+        }
         let owner = json!({
             "apiVersion": served.api_version, "kind": served.kind(),
             "name": template.name(), "uid": template.uid(),
@@ -157,7 +165,8 @@ impl DesiredBinding {
             } else {
                 BINDING_FINALIZER
             },
-            spec: desired_spec(served, template, &policy.view.spec, &findings)?,
+            spec: desired_spec(served, template, &policy.view.spec, &placement, &findings)?,
+            placement,
             suspension: serde_json::to_value(&policy.view.spec.suspension)?,
             replica_preference,
         })

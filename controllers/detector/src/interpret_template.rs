@@ -64,6 +64,7 @@ impl ResourceDetector {
         Ok(InterpretedTemplate {
             replicas: wants,
             priority,
+            namespace_gate: self.namespace_gate(template),
             record_affinity_groups: self.is_enabled(KarmadaFeature::WorkloadAffinity),
             replica_preference: self.replica_preference(served.kind(), template),
         })
@@ -122,6 +123,8 @@ pub struct InterpretedTemplate {
     pub replicas: InterpretedReplicas,
     /// The value of the PriorityClass that the policy names.
     pub priority: Option<i64>,
+    /// The clusters to which the namespace restricts the template, if it does.
+    pub namespace_gate: Option<Vec<String>>,
     /// Whether the binding records workload affinity groups (feature gate WorkloadAffinity).
     pub record_affinity_groups: bool,
     /// The ReplicaSchedulingPreference of the template, which counts only with replicas.

@@ -19,12 +19,14 @@ mod event_handler;
 mod host_workloads;
 mod interpret_template;
 mod metrics;
+mod namespace_gate;
 mod options;
 mod policy_claim;
 mod policy_matching;
 mod preemption;
 mod reconcile_policy;
 mod replica_preference;
+mod type_config_status;
 mod waiting_objects;
 
 pub use controller::ResourceDetector;
@@ -33,6 +35,7 @@ pub use event_handler::is_created_by_every_cluster;
 pub use interpret_template::{
     InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
 };
+pub use namespace_gate::{gated_clusters, has_namespace_gate};
 pub use options::{DetectorOptions, InlineSchedulingOptions};
 pub use policy_claim::PolicyClaim;
 pub use policy_matching::{ParsedPolicy, rank_matching};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use client::{Api, Informer, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::ReconcileError;
-use karmada_api::well_known_keys::CONFLICT_RESOLUTION;
+use karmada_api::well_known_keys::{CONFLICT_RESOLUTION, LEFT_ALONE_VALUE};
 use machinery::Object;
 use tokio::time::Instant;
 
@@ -13,7 +13,9 @@ use crate::compare::UpdateMode;
 use crate::controller::ExecutionController;
 use crate::field_managers::FieldManagers;
 use crate::manifest::{EncodedManifest, MappedManifest, content_hash};
-use crate::member_update::{FieldOwnership, MemberObjectDecision, MemberObjectWrite};
+use crate::member_update::{
+    FieldOwnership, MemberObjectDecision, MemberObjectWrite, left_alone_label,
+};
 use crate::metrics::EXECUTION_METRICS;
 use crate::repair_backoff::RepairTiming;
 
@@ -36,6 +38,8 @@ pub(crate) struct WorkToApply<'a> {
     pub(crate) mode: UpdateMode,
     /// How often the Work has failed before.
     pub(crate) attempt: u32,
+    /// The fields in which overrides win over what the member retains.
+    pub(crate) overridden_fields: &'a [String],
     /// The objects as they were when the Work was applied last.
     pub(crate) last_synced: &'a [SyncedObjectVersion],
 }
@@ -63,6 +67,8 @@ pub(crate) struct AppliedManifest {
     pub(crate) wrote: bool,
     /// How long a repair waits.
     pub(crate) repair_delay: Option<Duration>,
+    /// Why the object is left alone, if the member says so.
+    pub(crate) left_alone: Option<String>,
 }
 
 impl ManifestApplyAttempt<'_> {
@@ -71,14 +77,23 @@ impl ManifestApplyAttempt<'_> {
         &self,
         outcome: ManifestWriteOutcome,
     ) -> Result<AppliedManifest, ManifestApplyError> {
+        let mut left_alone = None;
         let (object, wrote, written_content) = match outcome {
             ManifestWriteOutcome::Written(object, content) => (object, true, content),
             ManifestWriteOutcome::Unchanged(object) => (object, false, self.last_written),
+            ManifestWriteOutcome::LeftAlone(object, label) => {
+                left_alone = Some(format!(
+                    "{} has the label {label}={LEFT_ALONE_VALUE} in the cluster",
+                    self.object_key()
+                ));
+                (object, false, None)
+            }
             ManifestWriteOutcome::Delayed(delay) => {
                 return Ok(AppliedManifest {
                     synced: None,
                     wrote: false,
                     repair_delay: Some(delay),
+                    left_alone: None,
                 });
             }
             ManifestWriteOutcome::Outdated(_, rejection) => {
@@ -96,6 +111,7 @@ impl ManifestApplyAttempt<'_> {
             synced: Some(synced),
             wrote,
             repair_delay: None,
+            left_alone,
         })
     }
 
@@ -183,6 +199,8 @@ enum ManifestWriteOutcome {
     Written(Object, Option<u64>),
     /// The object was up to date before.
     Unchanged(Object),
+    /// A label of the object keeps this control plane from changing it.
+    LeftAlone(Object, &'static str),
     /// A repair waits this long.
     Delayed(Duration),
     /// The member rejected the write, because the object has changed or no longer exists.
@@ -344,7 +362,9 @@ impl ExecutionController {
         match &outcome {
             Ok(ManifestWriteOutcome::Outdated(..) | ManifestWriteOutcome::Delayed(_)) => {}
             Ok(ManifestWriteOutcome::Written(..)) => of.count_update(true, true),
-            Ok(ManifestWriteOutcome::Unchanged(_)) => of.count_update(true, false),
+            Ok(ManifestWriteOutcome::Unchanged(_) | ManifestWriteOutcome::LeftAlone(..)) => {
+                of.count_update(true, false);
+            }
             Err(_) => of.count_update(false, false),
         }
         outcome
@@ -357,10 +377,13 @@ impl ExecutionController {
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let mut ownership = of.ownership(&observed);
         let write = loop {
-            let decided = self
-                .decide_update(of.target, |_| (), &observed, of.work.mode, &ownership)
-                .await;
-            match decided.map_err(ManifestApplyError::Failed)? {
+            if let Some(label) = left_alone_label(&observed) {
+                return Ok(ManifestWriteOutcome::LeftAlone(observed, label));
+            }
+            let (fields, mode) = (of.work.overridden_fields, of.work.mode);
+            let decided =
+                self.decide_update(of.target, |_| (), fields, &observed, mode, &ownership);
+            match decided.await.map_err(ManifestApplyError::Failed)? {
                 MemberObjectDecision::Nothing => {
                     return Ok(ManifestWriteOutcome::Unchanged(observed));
                 }
@@ -399,7 +422,9 @@ impl ExecutionController {
     async fn explain_repair(&self, of: &ManifestApplyAttempt<'_>, observed: &Object) {
         let current = self.with_call_timeout(of.api.get(of.path())).await;
         let current = current.as_ref().unwrap_or(observed);
-        if let Some(text) = self.find_contested_field(of.target, current).await {
+        let fields = of.work.overridden_fields;
+        let contested = self.find_contested_field(of.target, fields, current);
+        if let Some(text) = contested.await {
             let backoff = &of.work.executor.repairs;
             backoff.explain(of.work.key, &of.object_key(), text);
         }
@@ -416,6 +441,7 @@ impl ExecutionController {
         let decision = self.decide_update(
             of.target,
             |_| (),
+            of.work.overridden_fields,
             observed,
             UpdateMode::Edit,
             &FieldOwnership::Own,

@@ -14,13 +14,18 @@ use crate::apply_manifest::{ManifestApplyError, WorkToApply};
 use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion, SyncedWork};
 use crate::compare::UpdateMode;
 use crate::conditions::{
-    APPLIED, DISPATCHING_MESSAGE, FIELD_CONFLICT, SUSPENDED_MESSAGE, WorkCondition,
+    APPLIED, DISPATCHING_MESSAGE, FIELD_CONFLICT, NOT_MANAGED, SUSPENDED_MESSAGE, WorkCondition,
     applied_condition, dispatching_condition, field_conflict_condition, is_changed,
+    not_managed_condition,
 };
 use crate::controller::ExecutionController;
 use crate::manifest::{EncodedManifest, EncodedWork};
 use crate::metrics::EXECUTION_METRICS;
 use crate::repair_backoff::RepairQuiet;
+
+/// How often objects that are left alone are looked at. Those that were never managed do not name
+/// their Work, so that its label may go without an event for the Work.
+const LEFT_ALONE_RECHECK_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The result of applying the manifests of a Work.
 #[derive(Default)]
@@ -29,6 +34,8 @@ struct WorkSyncResult {
     wrote: bool,
     /// The shortest delay of a repair that waits.
     repair_delay: Option<Duration>,
+    /// Why objects are left alone.
+    left_alone: Vec<String>,
     failure: Option<WorkSyncFailure>,
 }
 
@@ -81,6 +88,7 @@ impl ExecutionController {
             generation,
             mode: self.update_mode(object, work),
             attempt,
+            overridden_fields: &work.overridden_fields,
             last_synced: last.as_ref().map_or(&[], |last| &last.objects),
         };
         let result = self.apply_manifests(&work_to_apply, &work.manifests).await;
@@ -114,6 +122,13 @@ impl ExecutionController {
     ) -> Result<ReconcileAction, Error> {
         let mut conditions = vec![dispatch, applied_condition(Ok(()))];
         let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
+        let was_left_alone = work
+            .condition(NOT_MANAGED)
+            .is_some_and(|c| c.status == "True");
+        let is_left_alone = !result.left_alone.is_empty();
+        if was_left_alone || is_left_alone {
+            conditions.push(not_managed_condition(&result.left_alone));
+        }
         self.update_conditions(object, work, &conditions).await?;
         if result.repair_delay.is_none() {
             let synced_versions = SyncedWork {
@@ -123,7 +138,9 @@ impl ExecutionController {
             };
             self.record_synced(object, synced_versions);
         }
-        let delay = result.repair_delay.into_iter().chain(quiet_after).min();
+        let recheck = is_left_alone.then_some(LEFT_ALONE_RECHECK_INTERVAL);
+        let delays = result.repair_delay.into_iter().chain(quiet_after);
+        let delay = delays.chain(recheck).min();
         Ok(delay.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
     }
 
@@ -238,6 +255,7 @@ impl ExecutionController {
                     done += 1;
                     result.targets.extend(applied.synced);
                     result.wrote |= applied.wrote;
+                    result.left_alone.extend(applied.left_alone);
                     let delays = result.repair_delay.into_iter().chain(applied.repair_delay);
                     result.repair_delay = delays.min();
                     if applied.wrote {

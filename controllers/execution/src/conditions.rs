@@ -6,6 +6,9 @@ pub(crate) const DISPATCHING: &str = "Dispatching";
 pub(crate) const APPLIED: &str = "Applied";
 /// Whether repairs of objects are undone in the member. Karmada has no such condition.
 pub(crate) const FIELD_CONFLICT: &str = "FieldConflict";
+/// Whether objects are left alone because a label in the member says so. Karmada has no such
+/// condition.
+pub(crate) const NOT_MANAGED: &str = "NotManaged";
 pub(crate) const SUSPENDED_MESSAGE: &str = "Work dispatching is in a suspended state.";
 pub(crate) const DISPATCHING_MESSAGE: &str = "Work is being dispatched to member clusters.";
 const APPLIED_MESSAGE: &str = "Manifest has been successfully applied";
@@ -60,6 +63,21 @@ pub(crate) fn field_conflict_condition(conflicts: &[String]) -> WorkCondition {
     };
     WorkCondition {
         kind: FIELD_CONFLICT,
+        status,
+        reason,
+        message,
+    }
+}
+
+/// `objects`: those that are left alone, with the label that says so.
+pub(crate) fn not_managed_condition(objects: &[String]) -> WorkCondition {
+    let (status, reason, message) = if objects.is_empty() {
+        ("False", "Managed", "All objects are managed.".to_owned())
+    } else {
+        ("True", "LabeledInMember", objects.join("; "))
+    };
+    WorkCondition {
+        kind: NOT_MANAGED,
         status,
         reason,
         message,
@@ -154,6 +172,8 @@ mod tests {
         assert_eq!(failed[1].last_transition_time, "t2");
         assert_eq!(failed[1].message, "why");
         assert_eq!(failed[1].reason, "AppliedFailed");
+        let labeled = not_managed_condition(&["x".into()]);
+        assert!(is_changed(&old, &labeled) && is_changed(&old, &not_managed_condition(&[])));
         assert!(
             is_changed(&old, &dispatching_condition(true))
                 && !is_changed(&old, &dispatching_condition(false))

@@ -16,7 +16,7 @@ use flotilla_runtime::{
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use karmada_api::names;
 use karmada_api::resources::WORKS;
-use karmada_api::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
+use karmada_api::well_known_keys::{OVERRIDDEN_FIELDS, WORK_NAME, WORK_NAMESPACE};
 use machinery::conditions::set_status_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Object};
@@ -170,7 +170,13 @@ impl ExecutionController {
                     lane.add(&key, true);
                 }
             }
-            (Some(old), Some(new)) if !is_generation_or_deletion_changed(old, new) => {}
+            (Some(old), Some(new)) if !is_generation_or_deletion_changed(old, new) => {
+                let fields = |work: &Object| work.annotations().remove(OVERRIDDEN_FIELDS);
+                if fields(old) != fields(new) {
+                    self.invalidate_synced(new);
+                    self.enqueue(new.meta().key(), false);
+                }
+            }
             _ => self.enqueue(change.object().meta().key(), change.in_initial_list),
         }
     }

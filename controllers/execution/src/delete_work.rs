@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::compare::UpdateMode;
 use crate::controller::ExecutionController;
 use crate::manifest::{EncodedManifest, EncodedWork, MappedManifest};
-use crate::member_update::{FieldOwnership, MemberObjectDecision};
+use crate::member_update::{FieldOwnership, MemberObjectDecision, left_alone_label};
 use crate::metrics::EXECUTION_METRICS;
 
 const KARMADA_LABELS: [&str; 6] = [
@@ -164,13 +164,15 @@ impl ExecutionController {
         cluster: &str,
         target: &MappedManifest<'_>,
     ) -> Result<(), Error> {
-        let Some(observed) = self.get_observed(cluster, target).await? else {
+        let observed = self.get_observed(cluster, target).await?;
+        let Some(observed) = observed.filter(|o| left_alone_label(o).is_none()) else {
             return Ok(());
         };
         let decided = self
             .decide_update(
                 target,
                 strip_karmada_metadata,
+                &[],
                 &observed,
                 UpdateMode::Release,
                 &FieldOwnership::Kept,
@@ -198,7 +200,9 @@ impl ExecutionController {
 /// How a member's object is deleted; `None` if it must not be.
 fn delete_options(observed: &Object) -> Option<DeleteOptions> {
     let head = observed.meta();
-    let is_managed = !head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE);
+    let is_managed = !head.deleting
+        && head.label(MANAGED) == Some(MANAGED_VALUE)
+        && left_alone_label(observed).is_none();
     is_managed.then(|| DeleteOptions {
         uid: Some(observed.uid().to_owned()),
         propagation: Some(DeletionPropagation::Background),
@@ -237,6 +241,26 @@ mod tests {
         assert_eq!(check("true", false), expected);
         assert_eq!(check("false", false), None);
         assert_eq!(check("true", true), None, "it goes already");
+    }
+
+    // proves: EXE-left-alone
+    #[test]
+    fn objects_that_the_member_keeps_are_not_deleted() {
+        for (key, value, deleted) in [
+            ("kubefed.io/managed", "false", false),
+            ("flotilla.io/managed", "false", false),
+            ("kubefed.io/managed", "true", true),
+            ("flotilla.io/managed", "no", true),
+        ] {
+            let labels = json!({MANAGED: MANAGED_VALUE, key: value});
+            let metadata = json!({"name": "a", "uid": "u", "labels": labels});
+            let observed = Object::from_value(&json!({ "metadata": metadata })).unwrap();
+            assert_eq!(
+                delete_options(&observed).is_some(),
+                deleted,
+                "{key}={value}"
+            );
+        }
     }
 
     // proves: MBR-bookkeeping

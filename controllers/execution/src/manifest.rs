@@ -14,7 +14,7 @@ use bytes::Bytes;
 use client::EncodedObjectBody;
 use flotilla_runtime::RestMapping;
 use karmada_api::binding::{Condition, KarmadaObjectMeta};
-use karmada_api::well_known_keys::TEMPLATE_UID;
+use karmada_api::well_known_keys::{OVERRIDDEN_FIELDS, TEMPLATE_UID};
 use machinery::{Gvk, Object};
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,6 +28,8 @@ pub(crate) struct EncodedWork {
     pub(crate) suspend_dispatching: bool,
     pub(crate) preserve_resources_on_deletion: bool,
     pub(crate) conditions: Vec<Condition>,
+    /// The fields in which overrides win over what the member retains, as JSON pointers.
+    pub(crate) overridden_fields: Vec<String>,
     /// Each one encoded.
     pub(crate) manifests: Vec<Bytes>,
 }
@@ -37,7 +39,10 @@ impl EncodedWork {
         let work: WorkFields<'_> = machinery::json::from_slice(object.bytes())?;
         let manifests = work.spec.workload.manifests.iter();
         let part = |raw: &&RawValue| object.bytes().slice_ref(raw.get().as_bytes());
+        let overridden = work.metadata.annotations.get(OVERRIDDEN_FIELDS);
+        let overridden = overridden.and_then(|text| machinery::json::from_str(text).ok());
         Ok(Self {
+            overridden_fields: overridden.unwrap_or_default(),
             manifests: manifests.map(part).collect(),
             finalizers: work.metadata.finalizers,
             suspend_dispatching: work.spec.suspend_dispatching == Some(true),

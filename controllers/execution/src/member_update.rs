@@ -3,6 +3,7 @@
 use client::EncodedObjectBody;
 use controller_context::estimate_encoded_tree_bytes;
 use flotilla_runtime::RestMapping;
+use karmada_api::well_known_keys::{LEFT_ALONE_LABELS, LEFT_ALONE_VALUE};
 use machinery::Object;
 use openapi::Schema;
 use serde_json::Value;
@@ -58,6 +59,7 @@ impl ExecutionController {
         &self,
         target: &MappedManifest<'_>,
         change: fn(&mut Value),
+        overridden_fields: &[String],
         observed: &Object,
         mode: UpdateMode,
         ownership: &FieldOwnership,
@@ -78,9 +80,8 @@ impl ExecutionController {
             FieldOwnership::Kept | FieldOwnership::Unknown => RemovalRule::Nothing,
             FieldOwnership::Managers(managers) => RemovalRule::Owned(managers.owners()),
         };
-        let kind = &target.mapping.gvk;
-        let retained = self.interpreter.retain(kind, desired.tree, &observed).await;
-        let retained = retained.map_err(|e| e.to_string())?;
+        let retained = self.retain(target, desired.tree, overridden_fields, &observed);
+        let retained = retained.await?;
         let schema = self.schema_of(&target.mapping, &retained, &observed).await;
         let update = update_of(retained, &observed, schema.as_ref(), mode, &rule);
         let is_unknown = !desired.adopts && matches!(ownership, FieldOwnership::Unknown);
@@ -94,6 +95,28 @@ impl ExecutionController {
             body: manifest.encode(&object).map_err(|e| e.to_string())?,
             keeps_member_fields: update.keeps_member_fields,
         }))
+    }
+
+    /// The desired object with the values that the interpreter retains of the member's object, but
+    /// for the fields in which an override wins.
+    async fn retain(
+        &self,
+        target: &MappedManifest<'_>,
+        desired: Value,
+        overridden_fields: &[String],
+        observed: &Value,
+    ) -> Result<Value, String> {
+        let values = overridden_fields.iter();
+        let values: Vec<(&str, Value)> = values
+            .filter_map(|path| Some((path.as_str(), desired.pointer(path)?.clone())))
+            .collect();
+        let kind = &target.mapping.gvk;
+        let retained = self.interpreter.retain(kind, desired, observed).await;
+        let mut retained = retained.map_err(|e| e.to_string())?;
+        for (path, value) in values {
+            set_field(&mut retained, path, value);
+        }
+        Ok(retained)
     }
 
     /// The schema by which lists are compared. That of a custom resource is looked up only if a
@@ -115,6 +138,7 @@ impl ExecutionController {
     pub(crate) async fn find_contested_field(
         &self,
         target: &MappedManifest<'_>,
+        overridden_fields: &[String],
         current: &Object,
     ) -> Option<String> {
         let bytes = estimate_encoded_tree_bytes(target.manifest.bytes())
@@ -122,9 +146,8 @@ impl ExecutionController {
         let _memory = self.memory.reserve(bytes, COPIES).await;
         let observed = current.value().ok()?;
         let desired = desired_object(target.manifest.tree().ok()?, &observed)?;
-        let kind = &target.mapping.gvk;
-        let retained = self.interpreter.retain(kind, desired.tree, &observed).await;
-        let retained = retained.ok()?;
+        let retained = self.retain(target, desired.tree, overridden_fields, &observed);
+        let retained = retained.await.ok()?;
         let schema = self.schema_of(&target.mapping, &retained, &observed).await;
         let root = schema.as_ref().map(Schema::root);
         let path = first_difference(&retained, &observed, root)?;
@@ -136,6 +159,26 @@ impl ExecutionController {
             "{object}: field {field} is changed back by {manager}"
         ))
     }
+}
+
+/// Sets a field whose parent exists; `path` is a JSON pointer.
+fn set_field(object: &mut Value, path: &str, value: Value) {
+    if let Some(field) = object.pointer_mut(path) {
+        *field = value;
+        return;
+    }
+    let Some((parent, key)) = path.rsplit_once('/') else {
+        return;
+    };
+    if let Some(Value::Object(parent)) = object.pointer_mut(parent) {
+        parent.insert(key.replace("~1", "/").replace("~0", "~"), value);
+    }
+}
+
+/// The label by which a member keeps its object from being changed and deleted.
+pub(crate) fn left_alone_label(observed: &Object) -> Option<&'static str> {
+    let mut labels = LEFT_ALONE_LABELS.into_iter();
+    labels.find(|label| observed.meta().label(label) == Some(LEFT_ALONE_VALUE))
 }
 
 /// A path of `fieldsV1` keys as a user reads it.
@@ -158,5 +201,57 @@ fn shown_path(path: &[String]) -> String {
     match shown.char_indices().nth(MAX_SHOWN_PATH_CHARS) {
         Some((end, _)) => format!("{}…", &shown[..end]),
         None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: EXE-overridden
+    #[test]
+    fn fields_are_set_at_json_pointers() {
+        let object = json!({"spec": {"a/b": 1, "list": [{"port": 1}]}});
+        for (path, expected) in [
+            ("/spec/a~1b", json!({"a/b": 9, "list": [{"port": 1}]})),
+            (
+                "/spec/c~1d",
+                json!({"a/b": 1, "c/d": 9, "list": [{"port": 1}]}),
+            ),
+            (
+                "/spec/list/0/port",
+                json!({"a/b": 1, "list": [{"port": 9}]}),
+            ),
+            ("/spec/list/1", json!({"a/b": 1, "list": [{"port": 1}]})),
+            ("/spec/list/-", json!({"a/b": 1, "list": [{"port": 1}]})),
+            ("/status/x/y", json!({"a/b": 1, "list": [{"port": 1}]})),
+            ("spec", json!({"a/b": 1, "list": [{"port": 1}]})),
+        ] {
+            let mut changed = object.clone();
+            set_field(&mut changed, path, json!(9));
+            assert_eq!(changed, json!({"spec": expected}), "{path}");
+        }
+    }
+
+    // proves: EXE-left-alone
+    #[test]
+    fn a_label_of_the_member_leaves_an_object_alone() {
+        for (labels, expected) in [
+            (
+                json!({"kubefed.io/managed": "false"}),
+                Some("kubefed.io/managed"),
+            ),
+            (
+                json!({"flotilla.io/managed": "false"}),
+                Some("flotilla.io/managed"),
+            ),
+            (json!({"kubefed.io/managed": "true"}), None),
+            (json!({}), None),
+        ] {
+            let object = json!({"metadata": {"name": "a", "labels": labels}});
+            let object = Object::from_value(&object).unwrap();
+            assert_eq!(left_alone_label(&object), expected, "{labels}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod pod_spec;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use client::{Informer, InformerEvent, InvolvedObject};
 use flotilla_runtime::EventRecorder;
 use karmada_api::kind_in_namespace::KindInNamespace;
 use karmada_api::policy::{ImplicitPriority, OverrideSpec, Overriders, highest_implicit_priority};
+use karmada_api::well_known_keys::OVERRIDE_RETAINED;
 use karmada_api::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use machinery::object::Label;
 use machinery::{Gvk, Object, ObjectMeta};
@@ -64,6 +66,8 @@ struct OverridePolicyShadow {
     policy: String,
     /// As JSON, with the fields in Go's order.
     overriders: String,
+    /// The fields that are not to be retained, as JSON pointers.
+    retained_fields: Vec<String>,
 }
 
 /// The rules that were applied to the manifest of one cluster, in order.
@@ -125,7 +129,9 @@ impl AppliedOverrides {
     /// others. The policy with the longest record is named.
     fn check_size(&self, cluster: &str) -> Result<(), OverrideFailure> {
         let size = |record: Option<String>| record.map_or(0, |text| text.len());
-        let total = size(self.cluster_policies_annotation()) + size(self.policies_annotation());
+        let total = size(self.cluster_policies_annotation())
+            + size(self.policies_annotation())
+            + size(self.retained_fields_annotation());
         let Some(longest) = self.0.iter().max_by_key(|shadow| shadow.overriders.len()) else {
             return Ok(());
         };
@@ -166,6 +172,15 @@ impl AppliedOverrides {
     /// The value of the annotation for override policies of the namespace.
     pub fn policies_annotation(&self) -> Option<String> {
         self.annotation(OverridePolicyScope::Namespaced)
+    }
+
+    /// The value of the annotation with the fields in which the overrides win over what a member
+    /// retains; `None` if there are none.
+    pub fn retained_fields_annotation(&self) -> Option<String> {
+        let fields = self.0.iter().flat_map(|shadow| &shadow.retained_fields);
+        let fields: BTreeSet<&String> = fields.collect();
+        let text = || serde_json::to_string(&fields).ok();
+        if fields.is_empty() { None } else { text() }
     }
 
     fn annotation(&self, sort: OverridePolicyScope) -> Option<String> {
@@ -264,9 +279,10 @@ impl CandidateOverridePolicies {
             (OverridePolicyScope::Cluster, &self.cluster_policies),
             (OverridePolicyScope::Namespaced, &self.policies),
         ] {
-            for (policy, view) in selecting_policies(manifest, kind, policies) {
+            for selecting in selecting_policies(manifest, kind, policies) {
                 let granted = GrantedRights::of(manifest, kind);
-                apply_policy(manifest, sort, &policy, &view.spec, cluster, &mut record)?;
+                apply_policy(manifest, sort, &selecting, cluster, &mut record)?;
+                let policy = selecting.key;
                 if sort == OverridePolicyScope::Namespaced
                     && let Some(path) = granted.changed_field(manifest)
                 {
@@ -333,13 +349,26 @@ fn implicit_priority(spec: &OverrideSpec, kind: &Gvk, head: &ObjectMeta) -> Impl
     )
 }
 
+/// A policy that selects an object.
+struct SelectingPolicy {
+    /// `namespace/name`.
+    key: String,
+    view: Arc<OverridePolicy>,
+    /// Whether its overrides win over what members retain.
+    wins_over_retained: bool,
+}
+
+/// Whether the plaintext overriders of a policy win over the values that members retain.
+pub fn overrides_retained_fields(policy: &Object) -> bool {
+    let annotations = policy.annotations();
+    annotations
+        .get(OVERRIDE_RETAINED)
+        .is_some_and(|value| value == "true")
+}
+
 /// The policies that select an object, by ascending implicit priority, then by name, so that the
-/// policy that selects most specifically is applied last. Keyed by `namespace/name`.
-fn selecting_policies(
-    manifest: &Value,
-    kind: &Gvk,
-    policies: &[Object],
-) -> Vec<(String, Arc<OverridePolicy>)> {
+/// policy that selects most specifically is applied last.
+fn selecting_policies(manifest: &Value, kind: &Gvk, policies: &[Object]) -> Vec<SelectingPolicy> {
     if policies.is_empty() {
         return Vec::new();
     }
@@ -347,43 +376,59 @@ fn selecting_policies(
     let about = |policy: &Object| {
         let view = policy.decode::<OverridePolicy>().ok()?;
         let closeness = implicit_priority(&view.spec, kind, &head);
-        let selecting = (closeness, policy.meta().key(), view);
-        (closeness > ImplicitPriority::Mismatch).then_some(selecting)
+        (closeness > ImplicitPriority::Mismatch).then(|| {
+            let selecting = SelectingPolicy {
+                key: policy.meta().key(),
+                view,
+                wins_over_retained: overrides_retained_fields(policy),
+            };
+            (closeness, selecting)
+        })
     };
     let mut selecting: Vec<_> = policies.iter().filter_map(about).collect();
     // All policies are of one namespace, or all are cluster-scoped.
-    selecting.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    selecting
-        .into_iter()
-        .map(|(_, key, view)| (key, view))
-        .collect()
+    selecting.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
+    selecting.into_iter().map(|(_, policy)| policy).collect()
 }
 
 fn apply_policy(
     manifest: &mut Value,
     sort: OverridePolicyScope,
-    policy: &str,
-    spec: &OverrideSpec,
+    policy: &SelectingPolicy,
     cluster: &ClusterAttributes<'_>,
     record: &mut AppliedOverrides,
 ) -> Result<(), OverrideFailure> {
-    for (field, target, overriders) in policy_rules(spec) {
+    for (field, target, overriders) in policy_rules(&policy.view.spec) {
         if !target.is_none_or(|t| t.matcher().matches(cluster)) {
             continue;
         }
         apply_overriders(manifest, overriders).map_err(|refusal| OverrideFailure {
             scope: sort,
-            policy: policy.to_owned(),
+            policy: policy.key.clone(),
             cluster: cluster.name.to_owned(),
             detail: format!("{field}.{refusal}"),
         })?;
         record.0.push(OverridePolicyShadow {
             scope: sort,
-            policy: policy.to_owned(),
+            policy: policy.key.clone(),
             overriders: serde_json::to_string(overriders).unwrap_or_default(),
+            retained_fields: match policy.wins_over_retained {
+                true => set_fields(overriders),
+                false => Vec::new(),
+            },
         });
     }
     Ok(())
+}
+
+/// The fields that the plaintext overriders set. Those of the metadata are never retained.
+fn set_fields(overriders: &Overriders) -> Vec<String> {
+    let operations = overriders.plaintext.iter();
+    let set = operations.filter(|operation| operation.operator != "remove");
+    let paths = set.map(|operation| operation.path.clone());
+    paths
+        .filter(|path| !path.starts_with("/metadata"))
+        .collect()
 }
 
 /// The rules of a policy with their field paths; the deprecated form is one rule.

@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use client::{Informer, InvolvedObject};
 use controller_context::{
-    DesiredWork, Error, NamespaceFilter, PropagationContext, WorkClient, is_equal_except_status,
+    DesiredWork, Error, NamespaceFilter, PropagationContext, TypeConfigs, WorkClient,
+    is_equal_except_status,
 };
 use flotilla_runtime::{
     ClusterLister, EventRecorder, ListedCluster, ReconcileAction, Workqueue, run_workers,
 };
 use karmada_api::names;
-use karmada_api::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
+use karmada_api::well_known_keys::{
+    APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION, STATUS_COLLECTION, STATUS_COLLECTION_DISABLED,
+};
 use machinery::{Gvk, Gvr, Object};
 use overrides::{
     AppliedOverrides, CandidateOverridePolicies, OverrideFailure, OverrideManager, selects,
@@ -32,6 +35,7 @@ pub(crate) struct NamespaceSyncController {
     overrides: OverrideManager,
     works: WorkClient,
     namespace_filter: NamespaceFilter,
+    type_configs: TypeConfigs,
     namespaces: Informer,
     queue: Workqueue<String>,
 }
@@ -47,6 +51,7 @@ impl NamespaceSyncController {
             overrides: options.overrides.clone(),
             works: options.works.clone(),
             namespace_filter: options.namespace_filter.clone(),
+            type_configs: options.type_configs.clone(),
             namespaces: context.controller.informer(&NAMESPACES),
             queue: Workqueue::new(),
         });
@@ -85,6 +90,14 @@ impl NamespaceSyncController {
             }
         });
         let controller = Arc::downgrade(self);
+        self.type_configs.on_change(move |targets| {
+            if let Some(controller) = controller.upgrade()
+                && targets.iter().any(|target| target.is(&NAMESPACE))
+            {
+                controller.enqueue_matching(|_| true);
+            }
+        });
+        let controller = Arc::downgrade(self);
         self.overrides
             .add_cluster_policy_event_handler(move |change| {
                 let Some(controller) = controller.upgrade() else { return };
@@ -118,7 +131,8 @@ impl NamespaceSyncController {
     }
 
     async fn reconcile(&self, name: &str) -> Result<ReconcileAction, Error> {
-        if name == "default" || !self.namespace_filter.allows(name) {
+        let disabled = self.type_configs.is_disabled(&NAMESPACE);
+        if disabled || name == "default" || !self.namespace_filter.allows(name) {
             return Ok(ReconcileAction::Done);
         }
         let Some(namespace) = self.namespaces.get("", name) else {
@@ -172,6 +186,9 @@ impl NamespaceSyncController {
     ) -> Result<(AppliedOverrides, DesiredWork), OverrideFailure> {
         let record = overrides.apply(&mut copy, &NAMESPACE, &cluster.attributes())?;
         let mut annotations = Map::new();
+        if !self.type_configs.collects_status(&NAMESPACE) {
+            annotations.insert(STATUS_COLLECTION.into(), STATUS_COLLECTION_DISABLED.into());
+        }
         if let Some(text) = record.cluster_policies_annotation() {
             annotations.insert(APPLIED_CLUSTER_OVERRIDES.into(), text.into());
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller_context::{NamespaceFilter, WorkClient};
+use controller_context::{NamespaceFilter, TypeConfigs, WorkClient};
 use flotilla_runtime::RestMapper;
 use overrides::OverrideManager;
 
@@ -14,6 +14,7 @@ pub struct PolicyControllersOptions {
     pub overrides: OverrideManager,
     /// The namespaces that are created in every cluster.
     pub namespace_filter: NamespaceFilter,
+    pub type_configs: TypeConfigs,
     /// Interval of the full recount of quota usage where quotas are enforced; zero: recount only on
     /// events.
     pub quota_resync: Duration,

@@ -7,7 +7,7 @@ use binding::{BindingController, BindingControllerOptions};
 use client::{ListWatchSelector, TaskGroup};
 use controller_context::{
     ManifestMemoryBudget, NamespaceFilter, PropagationContext, SkippedResourceConfig,
-    TemplateInformers, WorkClient,
+    TemplateInformers, TypeConfigs, WorkClient,
 };
 use dependencies::{DependenciesDistributor, DependenciesDistributorOptions};
 use detector::{DetectorOptions, ResourceDetector};
@@ -17,7 +17,7 @@ use execution::{
 use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
 use karmada_api::KarmadaFeature;
 use karmada_api::names::execution_space_name;
-use karmada_api::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
+use karmada_api::resources::{CLUSTER_OVERRIDES, FEDERATED_TYPE_CONFIGS, OVERRIDES, WORKS};
 use overrides::OverrideManager;
 use policies::PolicyControllersOptions;
 
@@ -39,11 +39,15 @@ pub async fn start(
     );
     let memory = Arc::new(ManifestMemoryBudget::default());
     let namespace_filter = NamespaceFilter::new(&options.templates.skipped_namespaces)?;
+    let type_configs = TypeConfigs::new(
+        context.informer(&FEDERATED_TYPE_CONFIGS),
+        SkippedResourceConfig::new(&options.templates.skipped_apis)?,
+    );
     let templates = TemplateInformers::new(
         Arc::clone(&context.controller.control_plane),
         context.controller.informers.clone(),
         Arc::clone(&rest_mapper),
-        SkippedResourceConfig::new(&options.templates.skipped_apis)?,
+        type_configs.clone(),
         namespace_filter.clone(),
     );
     let overrides = OverrideManager::new(
@@ -81,6 +85,7 @@ pub async fn start(
         works,
         overrides,
         namespace_filter,
+        type_configs,
         quota_resync: options.quota_resync,
     };
     policies::start(context, policies).await;

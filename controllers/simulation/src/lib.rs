@@ -163,7 +163,12 @@ pub fn simulate(
     };
     let scheduled = simulate_binding(input, case, &served, &policy).and_then(|binding| {
         let scheduled = before.simulate(&binding, input.bindings, input.scheduler, input.snapshot);
-        scheduled.map_err(|e| e.to_string())
+        let mut scheduled = scheduled.map_err(|e| e.to_string())?;
+        if is_placed_nowhere(&binding) {
+            // No cluster fits on purpose.
+            scheduled.failure = None;
+        }
+        Ok(scheduled)
     });
     match scheduled {
         Ok(scheduled) => TemplateSimulationResult {
@@ -180,6 +185,12 @@ pub fn simulate(
     }
 }
 
+fn is_placed_nowhere(binding: &Object) -> bool {
+    let view = binding.decode::<ResourceBinding>();
+    let placement = view.ok().and_then(|view| view.spec.placement.clone());
+    placement.is_some_and(|placement| placement.is_nowhere())
+}
+
 /// The binding that the detector would write under the policy; the error says what prevents it.
 fn simulate_binding(
     input: &SimulationInput<'_>,
@@ -194,6 +205,7 @@ fn simulate_binding(
     let interpreted = InterpretedTemplate {
         replicas: case.replicas.clone()?,
         priority: None,
+        namespace_gate: case.namespace_gate.map(<[String]>::to_vec),
         record_affinity_groups: gates.enabled(KarmadaFeature::WorkloadAffinity),
         replica_preference: recorded_preference(case.binding),
     };
@@ -229,6 +241,12 @@ fn check_blocked(
     }
     if let Some(other) = template.label(CLAIMED_BY).filter(|by| !by.is_empty()) {
         return Err(format!("the template is claimed by {other}"));
+    }
+    if let Some(config) = case.disabled_by {
+        let kind = &case.api_resource.kind;
+        return Err(format!(
+            "the FederatedTypeConfig {config} switches the propagation of {kind} off"
+        ));
     }
     let missing = claim_explanation::missing_overrides(input, policy);
     if !missing.is_empty() {

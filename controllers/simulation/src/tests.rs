@@ -120,6 +120,8 @@ fn check(
         template: &template,
         replicas: &wants,
         binding: None,
+        namespace_gate: None,
+        disabled_by: None,
     };
     let simulated = simulate(
         &input,
@@ -216,6 +218,8 @@ fn the_simulation_starts_from_the_existing_binding() {
         template: &template,
         replicas: &wants,
         binding: Some(&binding),
+        namespace_gate: None,
+        disabled_by: None,
     };
     let simulated = simulate(
         &input,
@@ -230,6 +234,25 @@ fn the_simulation_starts_from_the_existing_binding() {
         .collect();
     assert_eq!(to, [("m2", 2)]);
     assert_eq!(simulated.explanation.map(|e| e.generation), Some(5));
+    let mut before = SchedulingSimulation::new(Instant::now());
+    let gate = ["m1".to_owned()];
+    let gated = SimulatedTemplate {
+        namespace_gate: Some(&gate),
+        ..case
+    };
+    let simulated = simulate(&input, &[], &gated, &mut before);
+    assert_eq!((simulated.clusters, simulated.failure), (vec![], None));
+    let disabled = SimulatedTemplate {
+        disabled_by: Some("s/deployments.apps"),
+        ..case
+    };
+    let simulated = simulate(&input, &[], &disabled, &mut before);
+    assert_eq!(
+        simulated.blocked_by.as_deref(),
+        Some(
+            "the FederatedTypeConfig s/deployments.apps switches the propagation of Deployment off"
+        )
+    );
 }
 
 #[test]
@@ -259,6 +282,8 @@ fn simulated_templates_do_not_share_the_same_capacity() {
             template: &object(&template),
             replicas: &wants,
             binding: None,
+            namespace_gate: None,
+            disabled_by: None,
         };
         let simulated = simulate(&input, &[], &case, &mut before);
         let clusters = simulated.clusters.into_iter().map(|c| c.name);

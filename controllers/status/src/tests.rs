@@ -559,3 +559,26 @@ async fn the_status_of_the_template_is_written_and_nothing_else() {
     let mut on_template = writes.iter().filter(|w| w.resource == DEPLOYMENTS);
     assert!(on_template.all(|w| w.subresource == "status"));
 }
+
+// proves: STA-collection-off
+#[tokio::test]
+async fn no_status_is_collected_where_the_work_says_so() {
+    let fixture = StatusFixture::new();
+    fixture.set_member_ready(0, 1);
+    fixture.set_member_ready(1, 2);
+    fixture.start();
+    fixture
+        .wait_until(|control| StatusFixture::ready(control) == 3)
+        .await;
+    let space = "karmada-es-m0";
+    let mut work = fixture.control.get_object(&WORKS, space, "web-1").unwrap();
+    work["metadata"]["annotations"] = json!({well_known_keys::STATUS_COLLECTION: "Disabled"});
+    fixture.control.seed(&WORKS, work);
+    fixture
+        .wait_until(|control| {
+            let work = control.get_object(&WORKS, space, "web-1").unwrap();
+            work["status"]["manifestStatuses"] == json!([]) && StatusFixture::ready(control) == 2
+        })
+        .await;
+    fixture.tasks.stop().await;
+}

@@ -6,6 +6,8 @@ use machinery::object::Label;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::well_known_keys::NOWHERE_LABEL;
+
 /// `ClusterAffinity` of `policy.karmada.io/v1alpha1`. Serializes as in Go: fields in this
 /// order, empty ones omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +79,43 @@ pub struct ClusterAffinityMatcher<'a> {
 }
 
 impl ClusterAffinity {
+    /// The affinity that selects no cluster on purpose: it requires a label that no cluster has,
+    /// so that Karmada reads it in the same way.
+    pub fn nowhere() -> Self {
+        let requirement = SelectorRequirement {
+            key: NOWHERE_LABEL.to_owned(),
+            operator: "Exists".to_owned(),
+            values: Vec::new(),
+        };
+        Self {
+            label_selector: Some(ApiLabelSelector {
+                match_expressions: vec![requirement],
+                ..ApiLabelSelector::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the affinity selects no cluster on purpose.
+    pub fn is_nowhere(&self) -> bool {
+        let selector = self.label_selector.iter();
+        let mut requirements = selector.flat_map(|selector| &selector.match_expressions);
+        requirements.any(|r| r.key == NOWHERE_LABEL && r.operator == "Exists")
+    }
+
+    /// Restricts the affinity to some clusters.
+    pub(crate) fn restrict(&mut self, names: &[String]) {
+        if self.cluster_names.is_empty() {
+            self.cluster_names = names.to_vec();
+        } else {
+            self.cluster_names.retain(|name| names.contains(name));
+        }
+        if self.cluster_names.is_empty() {
+            // Without names, any cluster would match.
+            *self = Self::nowhere();
+        }
+    }
+
     /// Compiles the selectors once.
     pub fn matcher(&self) -> ClusterAffinityMatcher<'_> {
         let labels = self.label_selector.as_ref().map_or_else(
@@ -96,6 +135,9 @@ impl ClusterAffinityMatcher<'_> {
     /// Whether the affinity selects a cluster.
     pub fn matches(&self, cluster: &ClusterAttributes<'_>) -> bool {
         let affinity = self.affinity;
+        if affinity.is_nowhere() {
+            return false;
+        }
         let contains_name = |names: &[&str]| names.binary_search(&cluster.name).is_ok();
         if contains_name(&self.excluded) || !(self.names.is_empty() || contains_name(&self.names)) {
             return false;

@@ -17,6 +17,10 @@ pub use super::object_meta::{Condition, KarmadaObjectMeta};
 /// template, which is therefore not propagated. Karmada has no such case.
 pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
 
+/// Reason of the condition `Scheduled` if the placement selects no cluster on purpose. Karmada says
+/// `NoClusterFit`.
+pub const PLACED_NOWHERE: &str = "PlacedNowhere";
+
 /// A ResourceBinding or ClusterResourceBinding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

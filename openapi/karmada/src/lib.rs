@@ -13,6 +13,7 @@ pub mod cron_federated_hpa;
 pub mod dependency;
 pub mod failover;
 pub mod feature_gates;
+mod federated_type_config;
 pub mod identity_fields;
 pub mod impersonated_identity;
 pub mod kind_in_namespace;
@@ -38,6 +39,7 @@ pub use cluster::Cluster;
 pub use cron_federated_hpa::CronFederatedHpa;
 pub use dependency::DependentObjectReference;
 pub use feature_gates::{FeatureGates, KarmadaFeature};
+pub use federated_type_config::{FederatedTypeConfig, TYPE_CONFIG_NAMESPACE};
 pub use identity_fields::IdentityFields;
 pub use impersonated_identity::ImpersonatedIdentity;
 pub use placement::Placement;
@@ -53,12 +55,20 @@ pub use work::Work;
 /// The group of the Multi-Cluster Services API, which Karmada serves too.
 pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
 
-/// Whether this is a group of Karmada's API, or KubeFed's group of scheduling preferences, that
-/// the catalog has. Other groups of the same domains are not.
+/// The domain of KubeFed's groups.
+const KUBEFED_DOMAIN: &str = ".kubefed.io";
+
+/// Whether this is a group of Karmada's API, or of KubeFed's, that the catalog has. Other groups
+/// of the same domains are not.
 pub fn is_karmada_group(group: &str) -> bool {
     let mut kinds = openapi::catalog().kinds().iter();
-    let is_adopted = [MULTICLUSTER_GROUP, KUBEFED_SCHEDULING_GROUP].contains(&group);
-    (group.ends_with(".karmada.io") || is_adopted) && kinds.any(|kind| kind.gvk.group == group)
+    (group.ends_with(".karmada.io") || group == MULTICLUSTER_GROUP || is_kubefed_group(group))
+        && kinds.any(|kind| kind.gvk.group == group)
+}
+
+/// Whether this is a group of KubeFed's API. A host that runs KubeFed serves it itself.
+pub fn is_kubefed_group(group: &str) -> bool {
+    group.ends_with(KUBEFED_DOMAIN)
 }
 
 #[cfg(test)]
@@ -74,7 +84,8 @@ mod tests {
             ("networking.karmada.io", true),
             ("search.karmada.io", true),
             ("scheduling.kubefed.io", true),
-            ("core.kubefed.io", false),
+            ("core.kubefed.io", true),
+            ("types.kubefed.io", false),
             ("operator.karmada.io", false),
             ("karmada.io", false),
             ("apps", false),

@@ -23,6 +23,34 @@ pub struct Placement {
     pub workload_affinity: Option<WorkloadAffinity>,
 }
 
+impl Placement {
+    /// Whether the placement selects no cluster on purpose.
+    pub fn is_nowhere(&self) -> bool {
+        let mut terms = self.cluster_affinities.iter();
+        match &self.cluster_affinity {
+            Some(affinity) => affinity.is_nowhere(),
+            None => {
+                !self.cluster_affinities.is_empty() && terms.all(|term| term.affinity.is_nowhere())
+            }
+        }
+    }
+
+    /// Restricts the placement to some clusters.
+    pub fn restrict_to(&mut self, names: &[String]) {
+        for term in &mut self.cluster_affinities {
+            term.affinity.restrict(names);
+            for overflow in &mut term.overflow_affinities {
+                overflow.affinity.restrict(names);
+            }
+        }
+        if self.cluster_affinities.is_empty() {
+            self.cluster_affinity
+                .get_or_insert_default()
+                .restrict(names);
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterAffinityTerm {
@@ -135,6 +163,7 @@ fn is_zero(n: &i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     #[test]
     fn the_encoding_is_that_of_go() {
@@ -144,5 +173,59 @@ mod tests {
         let term = r#"{"clusterAffinities":[{"affinityName":"a","clusterNames":["m"],"overflowAffinities":[{"affinityName":"b"}]}]}"#;
         let placement: Placement = machinery::json::from_str(term).unwrap();
         assert_eq!(serde_json::to_string(&placement).unwrap(), term);
+    }
+
+    fn nowhere() -> Value {
+        json!({"labelSelector": {"matchExpressions": [{"key": "flotilla.io/nowhere", "operator": "Exists"}]}})
+    }
+
+    // proves: SCH-nowhere, DET-namespace-gate
+    #[test]
+    fn a_placement_is_restricted_to_clusters() {
+        let term = |mut affinity: Value| {
+            affinity["affinityName"] = "x".into();
+            json!([affinity])
+        };
+        let names = |list: &[&str]| json!({"clusterNames": list});
+        for (placement, allowed, expected, is_nowhere) in [
+            (
+                json!({}),
+                &["a", "b"][..],
+                json!({"clusterAffinity": names(&["a", "b"])}),
+                false,
+            ),
+            (
+                json!({"clusterAffinity": names(&["b", "c"])}),
+                &["a", "b"],
+                json!({"clusterAffinity": names(&["b"])}),
+                false,
+            ),
+            (
+                json!({"clusterAffinity": names(&["c"])}),
+                &["a"],
+                json!({"clusterAffinity": nowhere()}),
+                true,
+            ),
+            (json!({}), &[], json!({"clusterAffinity": nowhere()}), true),
+            (
+                json!({"clusterAffinities": term(names(&["b", "c"]))}),
+                &["b"],
+                json!({"clusterAffinities": term(names(&["b"]))}),
+                false,
+            ),
+            (
+                json!({"clusterAffinities": term(names(&["c"]))}),
+                &["b"],
+                json!({"clusterAffinities": term(nowhere())}),
+                true,
+            ),
+        ] {
+            let mut restricted: Placement = serde_json::from_value(placement.clone()).unwrap();
+            let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            restricted.restrict_to(&allowed);
+            assert_eq!(restricted.is_nowhere(), is_nowhere, "{placement}");
+            let actual = serde_json::to_value(&restricted).unwrap();
+            assert_eq!(actual, expected, "{placement}");
+        }
     }
 }

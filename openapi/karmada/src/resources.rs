@@ -39,6 +39,9 @@ pub static REPLICA_PREFERENCES: Gvr = Gvr::from_static(
     "v1alpha1",
     "replicaschedulingpreferences",
 );
+/// KubeFed's switches of kinds.
+pub static FEDERATED_TYPE_CONFIGS: Gvr =
+    Gvr::from_static("core.kubefed.io", "v1beta1", "federatedtypeconfigs");
 
 /// The subresource of bindings with the scheduler's explanation of a placement.
 pub const DECISION_SUBRESOURCE: &str = "decision";
@@ -47,11 +50,8 @@ pub const DECISION_SUBRESOURCE: &str = "decision";
 mod tests {
     #[test]
     fn all_are_in_the_catalog() {
-        for gvr in super::ALL
-            .iter()
-            .copied()
-            .chain([&super::REPLICA_PREFERENCES])
-        {
+        let kubefed = [&super::REPLICA_PREFERENCES, &super::FEDERATED_TYPE_CONFIGS];
+        for gvr in super::ALL.iter().copied().chain(kubefed) {
             let mut kinds = openapi::catalog().kinds().iter();
             assert!(kinds.any(|kind| kind.gvr == *gvr), "{gvr:?}");
         }

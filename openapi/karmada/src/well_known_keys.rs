@@ -69,6 +69,29 @@ pub const REPLICA_PREFERENCE: &str = "flotilla.io/replica-scheduling-preference"
 /// On bindings with a ReplicaSchedulingPreference: JSON of the replicas that clusters with
 /// unschedulable pods can run, by cluster.
 pub const OBSERVED_CAPACITY: &str = "flotilla.io/observed-capacity";
+/// On Works: `Disabled` keeps the status of their objects from being collected. Karmada has no such
+/// annotation.
+pub const STATUS_COLLECTION: &str = "flotilla.io/status-collection";
+pub const STATUS_COLLECTION_DISABLED: &str = "Disabled";
+
+/// On Works: JSON list of the fields, as JSON pointers, that override policies set although the
+/// member's value is retained otherwise. Karmada has no such annotation.
+pub const OVERRIDDEN_FIELDS: &str = "flotilla.io/overridden-fields";
+/// On override policies: `true` lets their plaintext overriders win over retained values. Karmada
+/// has no such annotation.
+pub const OVERRIDE_RETAINED: &str = "flotilla.io/override-retained-fields";
+
+/// On Namespaces: `true` lets what lies in them go only where they are placed themselves. Karmada
+/// has no such annotation.
+pub const NAMESPACE_GATE: &str = "flotilla.io/namespace-gate";
+
+/// On objects in members: `false` keeps the control plane from changing and deleting them. The
+/// first label is KubeFed's.
+pub const LEFT_ALONE_LABELS: [&str; 2] = ["kubefed.io/managed", "flotilla.io/managed"];
+pub const LEFT_ALONE_VALUE: &str = "false";
+
+/// The label that a cluster affinity requires to select no cluster on purpose.
+pub const NOWHERE_LABEL: &str = "flotilla.io/nowhere";
 
 /// On the ClusterRole of the control plane in a member: the UID of the control plane's
 /// namespace `kube-system`. Karmada has no such annotation.

@@ -76,6 +76,7 @@ const KINDS: &[KarmadaKind] = kinds! {
     "autoscaling.karmada.io/v1alpha1" "cronfederatedhpas" "CronFederatedHPA" true "cronfhpa" "karmada-io" "status" CRON_FEDERATED_HPA;
     "networking.karmada.io/v1alpha1" "multiclusteringresses" "MultiClusterIngress" true "mci" "karmada-io" "status" NAME_AND_AGE;
     "networking.karmada.io/v1alpha1" "multiclusterservices" "MultiClusterService" true "mcs" "karmada-io" "status" NAME_AND_AGE;
+    "core.kubefed.io/v1beta1" "federatedtypeconfigs" "FederatedTypeConfig" true "ftc" "" "status" NAME_AND_AGE;
     "remedy.karmada.io/v1alpha1" "remedies" "Remedy" false "" "karmada-io" "" NAME_AND_AGE;
     "multicluster.x-k8s.io/v1alpha1" "serviceexports" "ServiceExport" true "svcex" "" "status" NAME_AND_AGE;
     "multicluster.x-k8s.io/v1alpha1" "serviceimports" "ServiceImport" true "svcim" "" "status" SERVICE_IMPORT;

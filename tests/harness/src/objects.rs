@@ -61,6 +61,7 @@ resources! {
     QUOTAS "policy.karmada.io" "v1alpha1" "federatedresourcequotas" "FederatedResourceQuota";
     REBALANCERS "apps.karmada.io" "v1alpha1" "workloadrebalancers" "WorkloadRebalancer";
     REPLICA_PREFERENCES "scheduling.kubefed.io" "v1alpha1" "replicaschedulingpreferences" "ReplicaSchedulingPreference";
+    FEDERATED_TYPE_CONFIGS "core.kubefed.io" "v1beta1" "federatedtypeconfigs" "FederatedTypeConfig";
     REMEDIES "remedy.karmada.io" "v1alpha1" "remedies" "Remedy";
     CRON_FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "cronfederatedhpas" "CronFederatedHPA";
     FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "federatedhpas" "FederatedHPA";

@@ -16,7 +16,7 @@ use machinery::time::{Clock, SystemClock};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::{binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection, federated_quota, federated_resources, limit_range, override_policy, propagation_policy, replica_preference, resource_registry, secret_access};
+use crate::{binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection, federated_quota, federated_resources, federated_type_config, limit_range, override_policy, propagation_policy, replica_preference, resource_registry, secret_access};
 use crate::agent_restriction::mark_generated_role;
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{SignerAuthorizer, self};
@@ -147,6 +147,9 @@ impl AdmissionChain {
                 cluster::mutate(attributes.operation, graded, new, self.options.clock.now());
             }
             ("autoscaling.karmada.io", "FederatedHPA") => federated_resources::mutate_hpa(new),
+            ("core.kubefed.io", "FederatedTypeConfig") => {
+                federated_type_config::mutate(object_name(attributes, new).to_owned(), new);
+            }
             ("networking.karmada.io", "MultiClusterService") => {
                 federated_resources::mutate_multi_cluster_service(new)
             }
@@ -313,6 +316,9 @@ impl AdmissionChain {
             }
             (KUBEFED_SCHEDULING_GROUP, "ReplicaSchedulingPreference") => {
                 invalid_unless_empty(attributes, new, replica_preference::validate(new))?;
+            ("core.kubefed.io", "FederatedTypeConfig") => {
+                let errors = federated_type_config::validate(attributes, new);
+                invalid_unless_empty(attributes, new, errors)?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
                 let errors = self.validate_karmada(attributes, new, old).await?;

@@ -422,6 +422,7 @@ proptest! {
             ("autoscaling.karmada.io/v1alpha1", "CronFederatedHPA"),
             ("networking.karmada.io/v1alpha1", "MultiClusterService"),
             ("networking.karmada.io/v1alpha1", "MultiClusterIngress"),
+            ("core.kubefed.io/v1beta1", "FederatedTypeConfig"),
             ("v1", "Service"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "Pod"),
             ("v1", "ResourceQuota"), ("v1", "LimitRange"),
             ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job"), ("batch/v1", "CronJob"),

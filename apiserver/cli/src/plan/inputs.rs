@@ -1,6 +1,7 @@
 //! Collects the inputs of a plan through the API, with the user's own rights. Policies are
 //! sent as a server-side dry run only.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
@@ -15,7 +16,9 @@ use machinery::{Gvr, Object};
 use serde_json::Value;
 
 use super::policies::{self, DefaultPolicyNamespace};
+use crate::namespace_gate::read_gate;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
+use crate::type_configs::find_disabling_config;
 
 /// A policy before the change, if it exists, and after it.
 pub(crate) struct ChangedPolicy {
@@ -30,6 +33,10 @@ pub(crate) struct AffectedTemplate {
     /// Its replicas and requirements, or why the interpreter failed.
     pub(crate) interpreted_replicas: Result<detector::InterpretedReplicas, String>,
     pub(crate) binding: Option<Object>,
+    /// The clusters to which the namespace restricts the template, if it does.
+    pub(crate) namespace_gate: Option<Vec<String>>,
+    /// The FederatedTypeConfig that switches the propagation of the kind off.
+    pub(crate) disabled_by: Option<String>,
 }
 
 pub(crate) struct PlanInputs {
@@ -68,6 +75,19 @@ pub(crate) async fn collect_inputs(
     let customizations = list_all(api, &CUSTOMIZATIONS, "").await?;
     let interpreter =
         ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
+    let mut namespace_gates: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
+    for (_, template) in &cases {
+        let namespace = template.namespace();
+        if let Entry::Vacant(vacant) = namespace_gates.entry(namespace.to_owned()) {
+            vacant.insert(read_gate(api, namespace).await?);
+        }
+    }
+    let mut switches: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for (kind, _) in &cases {
+        if let Entry::Vacant(vacant) = switches.entry(kind.resource.to_string()) {
+            vacant.insert(find_disabling_config(api, kind).await);
+        }
+    }
     let mut affected = Vec::with_capacity(cases.len());
     for (kind, template) in cases {
         let wants = simulation::interpret_replicas(&interpreter, gates, &kind, &template).await;
@@ -78,6 +98,8 @@ pub(crate) async fn collect_inputs(
         };
         affected.push(AffectedTemplate {
             binding: by_key.get(&key).map(|b| Object::clone(b)),
+            disabled_by: switches.get(&kind.resource.to_string()).cloned().flatten(),
+            namespace_gate: namespace_gates.get(template.namespace()).cloned().flatten(),
             api_resource: kind,
             template,
             interpreted_replicas: wants,

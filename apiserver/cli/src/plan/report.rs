@@ -80,6 +80,8 @@ pub(crate) fn plan_report(
                 template: &affected.template,
                 replicas: &affected.interpreted_replicas,
                 binding: affected.binding.as_ref(),
+                namespace_gate: affected.namespace_gate.as_deref(),
+                disabled_by: affected.disabled_by.as_deref(),
             },
             &mut before,
         );

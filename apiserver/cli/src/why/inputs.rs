@@ -11,8 +11,10 @@ use karmada_api::{Cluster, ResourceBinding, Work, names};
 use machinery::{Gvr, Object};
 use serde_json::Value;
 
+use crate::namespace_gate::read_gate;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
 use crate::resource_args;
+use crate::type_configs::find_disabling_config;
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 /// The reason of the detector's events about templates.
@@ -32,6 +34,10 @@ pub(crate) struct WhyInputs {
     pub(crate) clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
     /// The Works of the binding, by cluster.
     pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
+    /// The clusters to which the namespace restricts the template, if it does.
+    pub(crate) namespace_gate: Option<Vec<String>>,
+    /// The FederatedTypeConfig that switches the propagation of the kind off.
+    pub(crate) disabled_by: Option<String>,
 }
 
 pub(crate) async fn collect_inputs(
@@ -71,6 +77,8 @@ pub(crate) async fn collect_inputs(
         None => BTreeMap::new(),
     };
     Ok(WhyInputs {
+        namespace_gate: read_gate(api, namespace).await?,
+        disabled_by: find_disabling_config(api, &kind).await,
         last_failure: find_last_failure(api, &kind, &template).await,
         policies: list_policies(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         overrides: list_overrides(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,

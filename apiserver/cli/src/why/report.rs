@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use karmada_api::binding::PLACED_NOWHERE;
 use karmada_api::{FeatureGates, ResourceBinding, Work, names};
 use machinery::Object;
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideFailure};
@@ -16,6 +17,9 @@ use super::inputs::WhyInputs;
 pub(crate) struct WhyReport {
     pub(crate) template: TemplateReference,
     pub(crate) claim: ClaimExplanation,
+    /// The only clusters that the gate of the namespace lets the template go to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace_gate: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) binding: Option<BindingSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,6 +158,9 @@ pub(crate) struct WorkSummary {
     /// The fields that another manager in the member changes back.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) conflict: String,
+    /// Why the object is left alone.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) not_managed: String,
 }
 
 pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
@@ -178,6 +185,10 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
     };
     let clusters = rows(inputs, decision.as_ref());
     let mut pending = Vec::new();
+    pending.extend(inputs.disabled_by.as_ref().map(|config| {
+        let kind = &inputs.api_resource.kind;
+        format!("the FederatedTypeConfig {config} switches the propagation of {kind} off")
+    }));
     match &inputs.binding {
         None if claim.policy.is_some() => {
             let kind = &inputs.api_resource.kind;
@@ -208,6 +219,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
             name: template.name().to_owned(),
         },
         claim,
+        namespace_gate: inputs.namespace_gate.clone(),
         binding: inputs.binding.as_ref().map(|(o, b)| binding_summary(o, b)),
         decision,
         clusters,
@@ -219,6 +231,9 @@ fn binding_summary(object: &Object, binding: &ResourceBinding) -> BindingSummary
     let mut conditions = binding.status.conditions.iter();
     let scheduled = match conditions.find(|c| c.condition_type == "Scheduled") {
         None => "not yet".to_owned(),
+        Some(c) if c.status == "True" && c.reason == PLACED_NOWHERE => {
+            "in no cluster, as the placement says".into()
+        }
         Some(c) if c.status == "True" => "yes".into(),
         Some(c) => format!("no: {}: {}", c.reason, c.message),
     };
@@ -319,12 +334,15 @@ fn work_summary(object: &Object, work: &Work) -> WorkSummary {
             .unwrap_or_default(),
         health: health.map(|m| m.health.clone()).unwrap_or_default(),
         deleting: object.meta().deleting,
-        conflict: work
-            .condition("FieldConflict")
-            .filter(|c| c.status == "True")
-            .map(|c| c.message.clone())
-            .unwrap_or_default(),
+        conflict: message_if_true(work, "FieldConflict"),
+        not_managed: message_if_true(work, "NotManaged"),
     }
+}
+
+/// The message of a condition that is True; empty otherwise.
+fn message_if_true(work: &Work, condition: &str) -> String {
+    let condition = work.condition(condition).filter(|c| c.status == "True");
+    condition.map(|c| c.message.clone()).unwrap_or_default()
 }
 
 fn pending_of_binding(object: &Object, binding: &ResourceBinding) -> Vec<String> {
@@ -386,6 +404,9 @@ fn pending_of_cluster(row: &ClusterRow, binding: &ResourceBinding) -> Option<Str
         Some(work) if work.applied != "True" => format!("not applied: {}", work.message),
         Some(work) if !work.conflict.is_empty() => {
             format!("another manager undoes repairs: {}", work.conflict)
+        }
+        Some(work) if !work.not_managed.is_empty() => {
+            format!("left alone: {}", work.not_managed)
         }
         Some(work) if work.health == "Unhealthy" => "applied, and not healthy".into(),
         Some(_) if unready => String::new(),

@@ -56,7 +56,32 @@ fn claimed_template() -> WhyInputs {
         decision: None,
         clusters: BTreeMap::new(),
         works: BTreeMap::new(),
+        namespace_gate: None,
+        disabled_by: None,
     }
+}
+
+// proves: DET-why-switched, DET-why-gate, SCH-nowhere
+#[test]
+fn switches_gates_and_nowhere_are_shown() {
+    let status = json!({"schedulerObservedGeneration": 3, "conditions":
+        [{"type": "Scheduled", "status": "True", "reason": "PlacedNowhere"}]});
+    let decision = json!({"generation": 3, "rule": "Object"});
+    let mut inputs = bound_template(json!({"placement": {}}), status, decision);
+    inputs.namespace_gate = Some(vec![]);
+    inputs.disabled_by = Some("kube-federation-system/deployments.apps".into());
+    let text = |inputs: &WhyInputs| text::format_report(&report::build_report(inputs), false);
+    let all = text(&inputs);
+    for expected in [
+        "scheduled: in no cluster, as the placement says",
+        "Gate:       the namespace lets it go to no cluster",
+        "the FederatedTypeConfig kube-federation-system/deployments.apps switches the propagation of Deployment off",
+    ] {
+        assert!(all.contains(expected), "{expected:?} in {all}");
+    }
+    inputs.namespace_gate = Some(vec!["a".into(), "b".into()]);
+    let expected = "Gate:       the namespace lets it go only to a, b";
+    assert!(text(&inputs).contains(expected), "{}", text(&inputs));
 }
 
 #[test]

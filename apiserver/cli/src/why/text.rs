@@ -25,6 +25,13 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
             )
         }));
     }
+    if let Some(clusters) = &report.namespace_gate {
+        let clusters = match clusters.as_slice() {
+            [] => "to no cluster".to_owned(),
+            names => format!("only to {}", names.join(", ")),
+        };
+        lines.push(format!("Gate:       the namespace lets it go {clusters}"));
+    }
     if let Some(binding) = &report.binding {
         lines.push(format!(
             "Binding:    {}, generation {}, scheduled: {}",

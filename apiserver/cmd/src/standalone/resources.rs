@@ -9,10 +9,9 @@ use admission_configuration::{
 };
 use anyhow::Context;
 use auth::RoleEscalationCheck;
-use client::InformerFactory;
-use client::{Api, TaskGroup};
+use client::{Api, InformerFactory, TaskGroup};
 use flotilla_metrics::MetricsRegistry;
-use karmada_api::KUBEFED_SCHEDULING_GROUP;
+use karmada_api::is_kubefed_group;
 use machinery::UserInfo;
 use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;
@@ -54,7 +53,7 @@ impl StandaloneResources {
         }
         let serves_group: fn(&str) -> bool = match options.federation {
             true => |_| true,
-            false => |group| !group.ends_with(".karmada.io") && group != KUBEFED_SCHEDULING_GROUP,
+            false => |group| !group.ends_with(".karmada.io") && !is_kubefed_group(group),
         };
         let registry_options = RegistryOptions {
             clock: Arc::clone(clock),

@@ -140,7 +140,9 @@ pub(crate) fn built_in_strategy(
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             &custom_resource_definitions::STRATEGY
         }
-        (group, _) if group.ends_with("karmada.io") => custom_resource_strategy(status),
+        (group, _) if group.ends_with("karmada.io") || group.ends_with(".kubefed.io") => {
+            custom_resource_strategy(status)
+        }
         ("scheduling.kubefed.io", _) => custom_resource_strategy(status),
         _ => &BUILT_IN_DEFAULT,
     }

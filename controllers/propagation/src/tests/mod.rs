@@ -16,6 +16,8 @@ mod event_handlers;
 /// Evicted copies and their replacements.
 mod evictions;
 mod host_workload;
+/// Switched kinds, gates of namespaces, objects left alone and overrides of retained fields.
+mod kubefed_options;
 mod late_watch;
 /// Lazy policies.
 mod lazy_policies;

@@ -2,7 +2,7 @@
 
 use client::{Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{ReconcileAction, StatusWriter};
-use karmada_api::binding::Condition;
+use karmada_api::binding::{Condition, PLACED_NOWHERE};
 use karmada_api::{Placement, ResourceBinding, TargetCluster, well_known_keys};
 use machinery::Object;
 use machinery::conditions::set_json_condition;
@@ -15,6 +15,7 @@ use crate::core::SchedulingFailure;
 use crate::reconcile::{FailedAffinityTerm, ScheduleResult};
 
 const SCHEDULE_SUCCEEDED_MESSAGE: &str = "Binding has been scheduled successfully.";
+const PLACED_NOWHERE_MESSAGE: &str = "Binding is placed in no cluster, as its placement says.";
 /// The reason with which admission rejects a result that exceeds a FederatedResourceQuota.
 const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 
@@ -34,10 +35,22 @@ impl ScheduledCondition {
         }
     }
 
-    fn from_result(outcome: &ScheduleResult) -> Self {
+    /// The condition of a binding whose placement selects no cluster on purpose.
+    fn nowhere() -> Self {
+        Self {
+            success: true,
+            reason: PLACED_NOWHERE,
+            message: PLACED_NOWHERE_MESSAGE.to_owned(),
+        }
+    }
+
+    fn from_result(outcome: &ScheduleResult, placement: &Placement) -> Self {
         let Some(failure) = &outcome.failure else {
             return Self::success();
         };
+        if is_placed_nowhere(outcome, placement) {
+            return Self::nowhere();
+        }
         let reason = match failure {
             SchedulingFailure::NoFit(_) => "NoClusterFit",
             SchedulingFailure::Unschedulable(_) => "Unschedulable",
@@ -71,6 +84,7 @@ impl ScheduledCondition {
         scheduled_condition(binding).is_some_and(|c| {
             if self.success {
                 c.status == "True"
+                    && (c.reason == PLACED_NOWHERE) == (self.reason == PLACED_NOWHERE)
             } else {
                 c.status == "False" && c.message == self.message
             }
@@ -83,6 +97,11 @@ impl ScheduledCondition {
             "message": self.message, "lastTransitionTime": now});
         Map::from_iter([("conditions".to_owned(), json!([condition]))])
     }
+}
+
+/// Whether no cluster fits because the placement wants none.
+fn is_placed_nowhere(outcome: &ScheduleResult, placement: &Placement) -> bool {
+    matches!(outcome.failure, Some(SchedulingFailure::NoFit(_))) && placement.is_nowhere()
 }
 
 impl SchedulingTask<'_> {
@@ -119,13 +138,18 @@ impl Scheduler {
                 Err(error) => return Err(self.report_write_failure(case, outcome, error).await),
             };
         }
-        let condition = ScheduledCondition::from_result(outcome);
+        let condition = ScheduledCondition::from_result(outcome, case.placement);
         // A triggered reschedule counts as done even if it changed nothing.
         let news =
             changed || fresh || case.placed_by_detector || !condition.is_reported(case.binding);
         if news {
-            self.record_failed_terms(case, &outcome.failed_terms);
+            if !condition.success || outcome.failure.is_none() {
+                self.record_failed_terms(case, &outcome.failed_terms);
+            }
             match &outcome.failure {
+                Some(_) if condition.success => {
+                    self.record_event(case.object, case.binding, Ok(&[]));
+                }
                 None => self.record_event(case.object, case.binding, Ok(&outcome.targets)),
                 Some(failure) if outcome.failed_terms.is_empty() || outcome.is_result() => {
                     self.record_event(case.object, case.binding, Err(&failure.to_string()));

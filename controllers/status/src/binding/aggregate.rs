@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karmada_api::ResourceBindingSpec;
 use karmada_api::binding::{AggregatedStatusItem, Condition, ObjectReference};
 use karmada_api::names::cluster_of_execution_space;
 use karmada_api::work::{ManifestStatus, ResourceIdentifier};
+use karmada_api::{Placement, ResourceBindingSpec};
 use machinery::conditions::set_status_condition;
 use machinery::{Gvk, Object, object};
 use serde_json::Value;
@@ -187,8 +187,13 @@ pub(crate) fn has_fully_applied_condition(conditions: &[Condition]) -> bool {
 
 fn is_fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem]) -> bool {
     let expected = spec.existing_clusters();
+    if expected.is_empty() {
+        // All of no Works are applied, if none are wanted.
+        let placement = spec.placement.as_ref();
+        return items.is_empty() && placement.is_some_and(Placement::is_nowhere);
+    }
     let applied = |i: &AggregatedStatusItem| i.applied && expected.contains(&*i.cluster_name);
-    !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
+    expected.len() == items.len() && items.iter().all(applied)
 }
 
 /// Whether the status is about to change: some objects are not applied or not healthy yet.
@@ -245,6 +250,7 @@ pub(crate) fn update_conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use karmada_api::ClusterAffinity;
     use serde_json::json;
 
     fn template() -> ObjectReference {
@@ -383,11 +389,14 @@ mod tests {
         assert_eq!(items[2].applied_message.len(), MAX_MESSAGE_BYTES);
     }
 
-    // proves: STA-fully-applied
+    // proves: STA-fully-applied, STA-nowhere
     #[test]
     fn all_expected_clusters_make_it_fully_applied() {
+        let nowhere = json!({"placement": {"clusterAffinity": ClusterAffinity::nowhere()}});
         let table = [
             (json!({}), vec![], false),
+            (nowhere.clone(), vec![], true),
+            (nowhere, vec![("a", true)], false),
             (
                 json!({"clusters": [{"name": "a"}]}),
                 vec![("a", true)],

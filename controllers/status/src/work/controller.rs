@@ -15,6 +15,8 @@ use flotilla_runtime::{
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use karmada_api::names::{cluster_of_execution_space, execution_space_name};
 use karmada_api::resources::WORKS;
+use karmada_api::well_known_keys::{STATUS_COLLECTION, STATUS_COLLECTION_DISABLED};
+use karmada_api::work::ManifestStatus;
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use members::MemberAccess;
@@ -232,6 +234,10 @@ impl WorkStatusController {
         if !facts.has_applied_condition() {
             return Ok(ReconcileAction::Done);
         }
+        let collection = work.annotations().remove(STATUS_COLLECTION);
+        if collection.as_deref() == Some(STATUS_COLLECTION_DISABLED) {
+            return self.clear_statuses(&key, &work, &facts).await;
+        }
         // If applying failed or the cluster is not Ready, objects with a running informer are
         // still reflected.
         let follows = ready && facts.applied_result().is_ok();
@@ -246,20 +252,43 @@ impl WorkStatusController {
             None => Ok(ReconcileAction::Done),
             Some(reason) => Err(StatusControllersError::InterpreterUnavailable(reason)),
         };
-        let statuses = outcome.statuses;
+        match self.write_statuses(&key, &work, outcome.statuses).await? {
+            ReconcileAction::Done => end,
+            retry => Ok(retry),
+        }
+    }
+
+    /// Removes what was collected before the collection was switched off: nothing stale is shown.
+    async fn clear_statuses(
+        &self,
+        key: &str,
+        work: &Object,
+        facts: &PartialWork,
+    ) -> Result<ReconcileAction, StatusControllersError> {
+        let has_statuses = !facts.status.manifest_statuses.is_empty();
+        let statuses = has_statuses.then(Vec::new);
+        self.write_statuses(key, work, statuses).await
+    }
+
+    async fn write_statuses(
+        &self,
+        key: &str,
+        work: &Object,
+        statuses: Option<Vec<ManifestStatus>>,
+    ) -> Result<ReconcileAction, StatusControllersError> {
         let fields = statuses.map(|statuses| json!({"manifestStatuses": statuses}));
         let writer = StatusWriter::new(&*self.control_plane, "work-status");
-        match writer.patch(&WORKS, &work, fields).await {
+        match writer.patch(&WORKS, work, fields).await {
             Ok(None) => {}
             Ok(Some(written)) => {
-                let look = || self.works.get_by_key(&key);
-                self.expectations.expect(&key, &written, look);
+                let look = || self.works.get_by_key(key);
+                self.expectations.expect(&key.to_owned(), &written, look);
             }
             Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e.into()),
         }
-        end
+        Ok(ReconcileAction::Done)
     }
 
     fn record_kind(&self, kind: &Gvk) {

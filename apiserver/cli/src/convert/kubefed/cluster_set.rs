@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, ensure};
+use karmada_api::ClusterAffinity;
 use serde_json::{Map, Value, json};
 
 use super::fields;
@@ -115,8 +116,11 @@ impl ClusterSet {
         *self == Self::all()
     }
 
-    /// The ClusterAffinity of the set, which is not [`ClusterSet::is_nowhere`].
+    /// The ClusterAffinity of the set.
     pub(super) fn affinity(&self) -> Value {
+        if self.is_nowhere() {
+            return json!(ClusterAffinity::nowhere());
+        }
         let mut affinity = json!({});
         if let Some(names) = &self.names {
             affinity["clusterNames"] = json!(names);

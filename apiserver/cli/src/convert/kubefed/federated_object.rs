@@ -2,15 +2,16 @@
 
 use anyhow::{Context, ensure};
 use karmada_api::names;
-use karmada_api::well_known_keys::{CONFLICT_RESOLUTION, RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION};
+use karmada_api::well_known_keys::{
+    CONFLICT_RESOLUTION, NAMESPACE_GATE, OVERRIDE_RETAINED, RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION,
+};
 use machinery::Gvk;
 use serde_json::{Value, json};
 
 use super::cluster_set::ClusterSet;
-use super::fields;
 use super::inventory::{Inventory, name, namespace, object_text};
-use super::overrides;
 use super::replica_preference::ReplicaPreference;
+use super::{fields, overrides};
 use crate::convert::conversion::{Conversion, Severity};
 
 /// The annotation with which a federated object leaves its copies behind when it is deleted.
@@ -60,11 +61,12 @@ pub(super) fn convert(
     let propagates = inventory.propagates(object);
     let orphans = orphans(object)?;
     // A namespace without the label goes to every cluster, and its copies go with it.
-    let needs_no_policy = is_namespace && clusters.is_all() && propagates && !orphans;
-    if clusters.is_nowhere() || !propagates {
-        let message = "it goes to no cluster; its template has no policy";
+    let needs_no_policy = is_namespace && clusters.is_all() && !orphans;
+    if clusters.is_nowhere() {
+        let message = "it goes to no cluster, and its policy says so";
         conversion.report(Severity::Note, &text, "spec.placement", message);
-    } else if !needs_no_policy {
+    }
+    if !needs_no_policy {
         let policy = policy(&selector, &clusters, orphans);
         conversion.policies.push(policy);
     }
@@ -74,8 +76,14 @@ pub(super) fn convert(
     } else if is_namespace {
         template["metadata"]["labels"][SKIP_AUTO_PROPAGATION] = json!("true");
     }
+    if is_namespace && propagates {
+        // What lies in it goes only where it goes itself.
+        template["metadata"]["annotations"][NAMESPACE_GATE] = json!("true");
+    }
     if !rules.is_empty() {
-        conversion.policies.push(override_policy(&selector, &rules));
+        let retains = is_retained(&template);
+        let policy = override_policy(&selector, &rules, retains);
+        conversion.policies.push(policy);
     }
     // Other objects cannot be created before these.
     let is_required = is_namespace || target.kind == "CustomResourceDefinition";
@@ -176,7 +184,7 @@ fn template(
 }
 
 /// Where the object goes: to the clusters of its placement that its namespace is placed in too. A
-/// replica preference that does not intersect replaces the placement.
+/// replica preference that does not intersect replaces the placement. The gate of a namespace that is propagated sees to the latter.
 fn clusters(
     object: &Value,
     namespace: &str,
@@ -195,6 +203,8 @@ fn clusters(
         return Ok(clusters);
     }
     match inventory.namespace_placement(namespace) {
+        // The gate of the namespace decides.
+        Some(_) if inventory.propagates_namespaces() => Ok(clusters),
         Some(namespace_clusters) => Ok(clusters.intersect(namespace_clusters)),
         None if inventory.one_namespace => Ok(clusters),
         None => {
@@ -224,8 +234,18 @@ fn policy(selector: &Selector<'_>, clusters: &ClusterSet, orphans: bool) -> Valu
     policy
 }
 
-fn override_policy(selector: &Selector<'_>, rules: &[Value]) -> Value {
+/// Whether members retain fields of the object that an override may set.
+fn is_retained(template: &Value) -> bool {
+    let is_service = template["kind"] == "Service" && template["apiVersion"] == "v1";
+    is_service || template["metadata"]["labels"][RETAIN_REPLICAS] == "true"
+}
+
+/// `retains`: members retain fields of the object, over which KubeFed's overrides win.
+fn override_policy(selector: &Selector<'_>, rules: &[Value], retains: bool) -> Value {
     let mut policy = selector.policy("OverridePolicy");
+    if retains {
+        policy["metadata"]["annotations"] = json!({OVERRIDE_RETAINED: "true"});
+    }
     policy["spec"]["overrideRules"] = json!(rules);
     policy
 }

@@ -16,6 +16,7 @@ const TYPES_GROUP: &str = "types.kubefed.io";
 const CORE_GROUP: &str = "core.kubefed.io";
 const SCHEDULING_GROUP: &str = "scheduling.kubefed.io";
 const GROUP_SUFFIX: &str = ".kubefed.io";
+const DISABLED: &str = "Disabled";
 const FEDERATED: &str = "Federated";
 const FEDERATED_NAMESPACE: &str = "FederatedNamespace";
 
@@ -36,6 +37,8 @@ pub(super) struct Inventory {
     type_configs: HashMap<(String, String), TypeConfig>,
     /// Placements of federated namespaces by name.
     namespaces: HashMap<String, ClusterSet>,
+    /// The FederatedTypeConfigs that switch something off.
+    pub(super) switches: Vec<Value>,
     /// By namespace, name and target kind.
     preferences: HashMap<(String, String, String), Value>,
     used_preferences: RefCell<BTreeSet<(String, String, String)>>,
@@ -143,7 +146,13 @@ impl Inventory {
                 let scope = fields::text(&object["spec"]["scope"], "spec.scope")?;
                 self.one_namespace = scope == Some("Namespaced");
             }
-            "FederatedTypeConfig" => self.add_type_config(&object["spec"])?,
+            "FederatedTypeConfig" => {
+                self.add_type_config(&object["spec"])?;
+                let spec = &object["spec"];
+                if [&spec["propagation"], &spec["statusCollection"]].contains(&&DISABLED.into()) {
+                    self.switches.push(object);
+                }
+            }
             "PropagatedVersion" | "ClusterPropagatedVersion" | "FederatedServiceStatus" => {}
             kind => bail!("kind: {kind} is not a kind of KubeFed"),
         }
@@ -169,11 +178,17 @@ impl Inventory {
         ensure!(!kind.is_empty(), "spec.federatedType.kind: must be set");
         let propagates = match fields::text(&spec["propagation"], "spec.propagation")? {
             None | Some("" | "Enabled") => true,
-            Some("Disabled") => false,
+            Some(DISABLED) => false,
             Some(propagation) => {
                 bail!("spec.propagation: {propagation} is neither Enabled nor Disabled")
             }
         };
+        let collection = fields::text(&spec["statusCollection"], "spec.statusCollection")?;
+        if let Some(collection) = collection
+            && !["", "Enabled", DISABLED].contains(&collection)
+        {
+            bail!("spec.statusCollection: {collection} is neither Enabled nor Disabled");
+        }
         let config = TypeConfig { target, propagates };
         self.type_configs.insert((group, kind), config);
         Ok(())
@@ -248,6 +263,13 @@ impl Inventory {
     pub(super) fn propagates(&self, object: &Value) -> bool {
         let config = self.type_config(object);
         config.is_none_or(|config| config.propagates)
+    }
+
+    /// Whether the type configuration of namespaces lets them go to members.
+    pub(super) fn propagates_namespaces(&self) -> bool {
+        let mut configs = self.type_configs.values();
+        let is_namespace = |target: &Gvk| target.group.is_empty() && target.kind == "Namespace";
+        configs.all(|config| config.propagates || !is_namespace(&config.target))
     }
 
     /// The kind of the copies of a federated object: as its type configuration says, or else the

@@ -17,6 +17,7 @@ mod tests;
 
 use anyhow::Context;
 use inventory::Inventory;
+use karmada_api::TYPE_CONFIG_NAMESPACE;
 use karmada_api::well_known_keys::SKIP_AUTO_PROPAGATION;
 use malformed_objects::MalformedObjects;
 use replica_preference::ReplicaPreference;
@@ -33,6 +34,7 @@ pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
     let inventory = Inventory::new(documents)?;
     let mut conversion = Conversion::default();
     let mut malformed = MalformedObjects::default();
+    conversion.prerequisites.extend(type_switches(&inventory));
     for cluster in &inventory.clusters {
         let converted = cluster::convert(cluster, &inventory, &mut conversion);
         malformed.check(converted.with_context(|| inventory::object_text(cluster)));
@@ -61,6 +63,28 @@ pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
     }
     malformed.into_result()?;
     Ok(conversion)
+}
+
+/// The FederatedTypeConfigs that switch a kind or its status off, and their namespace.
+fn type_switches(inventory: &Inventory) -> Vec<Value> {
+    let mut switches = inventory.switches.clone();
+    for switch in &mut switches {
+        let metadata = json!({"namespace": TYPE_CONFIG_NAMESPACE, "name": inventory::name(switch)});
+        switch["metadata"] = metadata;
+        if let Some(fields) = switch.as_object_mut() {
+            fields.remove("status");
+        }
+    }
+    let mut others = inventory.others.iter();
+    let has_namespace =
+        others.any(|o| o["kind"] == "Namespace" && inventory::name(o) == TYPE_CONFIG_NAMESPACE);
+    if !switches.is_empty() && !has_namespace {
+        let labels = json!({SKIP_AUTO_PROPAGATION: "true"});
+        let metadata = json!({"name": TYPE_CONFIG_NAMESPACE, "labels": labels});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        switches.insert(0, namespace);
+    }
+    switches
 }
 
 /// An object that is not KubeFed's stays as it is. A namespace that was not federated must not

@@ -103,6 +103,30 @@ async fn a_binding_that_no_longer_fits_loses_its_result() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-nowhere
+#[tokio::test]
+async fn a_binding_is_placed_nowhere_on_purpose() {
+    let nowhere = json!({"clusterAffinity": karmada_api::ClusterAffinity::nowhere()});
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    let before = placed(&there, &json!({}), |b| {
+        b["spec"]["placement"] = nowhere.clone();
+        b["metadata"]["generation"] = 2.into();
+    });
+    let plane = fixture_with_events(&["m1"], before);
+    let after = plane
+        .wait_for_binding(|b| condition(b) == ("True", "PlacedNowhere"))
+        .await;
+    assert_eq!(after["spec"].get("clusters"), None);
+    // The write of the result has raised the generation.
+    assert!(after["status"]["schedulerObservedGeneration"].as_i64() >= Some(2));
+    let event = "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {}";
+    assert_eq!(
+        events(&plane, 2).await,
+        binding_and_template_events(&[event])
+    );
+    plane.tasks.stop().await;
+}
+
 // proves: SCH-error-keeps
 #[tokio::test]
 async fn other_failures_keep_the_result() {

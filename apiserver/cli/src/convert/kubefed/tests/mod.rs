@@ -111,7 +111,10 @@ spec: {placement: {clusterSelector: {}}}
         })
     );
     let overrides = of_kind(&conversion, "OverridePolicy")[0];
-    assert_eq!(overrides["metadata"], policy["metadata"]);
+    let mut metadata = policy["metadata"].clone();
+    // The replicas are retained, and the override wins.
+    metadata["annotations"] = json!({"flotilla.io/override-retained-fields": "true"});
+    assert_eq!(overrides["metadata"], metadata);
     assert_eq!(
         overrides["spec"]["overrideRules"],
         json!([
@@ -139,7 +142,10 @@ spec: {placement: {clusterSelector: {}}}
         namespace["metadata"],
         json!({
             "name": "shop",
-            "annotations": {"work.karmada.io/conflict-resolution": "overwrite"},
+            "annotations": {
+                "work.karmada.io/conflict-resolution": "overwrite",
+                "flotilla.io/namespace-gate": "true",
+            },
         })
     );
     assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
@@ -147,60 +153,76 @@ spec: {placement: {clusterSelector: {}}}
 
 #[test]
 fn an_object_goes_where_its_placement_and_that_of_its_namespace_agree() {
-    let both = r#"{clusterNames: [b]}"#;
+    let nowhere =
+        r#"{labelSelector: {matchExpressions: [{key: flotilla.io/nowhere, operator: Exists}]}}"#;
     let selector = r#"{clusterSelector: {matchLabels: {tier: "1"}}}"#;
     let names = "{clusters: [{name: a}, {name: b}]}";
+    let everywhere = "{clusterSelector: {}}";
+    // By placement and that of the namespace: the affinity where the gate of the namespace decides,
+    // and where namespaces are not propagated.
     let table = [
-        (names, "{clusters: [{name: b}, {name: c}]}", Some(both)),
         (
             names,
-            "{clusterSelector: {}}",
-            Some("{clusterNames: [a, b]}"),
+            "{clusters: [{name: b}, {name: c}]}",
+            "{clusterNames: [a, b]}",
+            "{clusterNames: [b]}",
+        ),
+        (
+            names,
+            everywhere,
+            "{clusterNames: [a, b]}",
+            "{clusterNames: [a, b]}",
         ),
         (
             names,
             selector,
-            Some(r#"{clusterNames: [a, b], labelSelector: {matchLabels: {tier: "1"}}}"#),
+            "{clusterNames: [a, b]}",
+            r#"{clusterNames: [a, b], labelSelector: {matchLabels: {tier: "1"}}}"#,
         ),
-        ("{clusterSelector: {}}", "{clusterSelector: {}}", Some("{}")),
+        (everywhere, everywhere, "{}", "{}"),
         (
             selector,
             r#"{clusterSelector: {matchLabels: {tier: "2"}}}"#,
-            Some(
-                r#"{labelSelector: {matchLabels: {tier: "1"}, matchExpressions: [{key: tier, operator: In, values: ["2"]}]}}"#,
-            ),
+            r#"{labelSelector: {matchLabels: {tier: "1"}}}"#,
+            r#"{labelSelector: {matchLabels: {tier: "1"}, matchExpressions: [{key: tier, operator: In, values: ["2"]}]}}"#,
         ),
         // The list is stronger than the selector, even an empty one.
         (
             "{clusters: [], clusterSelector: {}}",
-            "{clusterSelector: {}}",
-            None,
+            everywhere,
+            nowhere,
+            nowhere,
         ),
         (
             "{clusters: [{name: b}], clusterSelector: {}}",
-            "{clusterSelector: {}}",
-            Some(both),
+            everywhere,
+            "{clusterNames: [b]}",
+            "{clusterNames: [b]}",
         ),
-        ("{}", "{clusterSelector: {}}", None),
-        (names, "{clusters: [{name: c}]}", None),
+        ("{}", everywhere, nowhere, nowhere),
+        (
+            names,
+            "{clusters: [{name: c}]}",
+            "{clusterNames: [a, b]}",
+            nowhere,
+        ),
     ];
-    for (placement, namespace, affinity) in table {
-        let conversion = converted(&placed(placement, namespace));
-        let policies = of_kind(&conversion, "PropagationPolicy");
-        let affinities: Vec<&Value> = policies
-            .iter()
-            .map(|p| &p["spec"]["placement"]["clusterAffinity"])
-            .collect();
-        let expected: Vec<Value> = affinity
-            .into_iter()
-            .flat_map(|text| parse_documents(text).unwrap())
-            .collect();
-        assert_eq!(
-            affinities,
-            expected.iter().collect::<Vec<_>>(),
-            "{placement} in {namespace}"
-        );
-        assert_eq!(of_kind(&conversion, "ConfigMap").len(), 1);
+    for (placement, namespace, gated, intersected) in table {
+        let manifests = placed(placement, namespace);
+        let config = NAMESPACES_DISABLED;
+        for (manifests, affinity) in [
+            (manifests.clone(), gated),
+            (format!("{manifests}{config}"), intersected),
+        ] {
+            let conversion = converted(&manifests);
+            let policy = of_kind(&conversion, "PropagationPolicy")[0];
+            assert_eq!(
+                policy["spec"]["placement"]["clusterAffinity"],
+                parse_documents(affinity).unwrap()[0],
+                "{placement} in {namespace}"
+            );
+            assert_eq!(of_kind(&conversion, "ConfigMap").len(), 1);
+        }
     }
 }
 
@@ -249,24 +271,34 @@ fn a_namespace_whose_copies_stay_has_a_policy_although_it_goes_everywhere() {
     );
 }
 
-#[test]
-fn a_namespace_whose_type_is_not_propagated_is_kept_out_of_all_clusters() {
-    let everywhere = "{clusterSelector: {}}";
-    let config = r#"---
+const NAMESPACES_DISABLED: &str = r#"---
 apiVersion: core.kubefed.io/v1beta1
 kind: FederatedTypeConfig
-metadata: {name: namespaces}
+metadata: {name: namespaces, namespace: kubefed, uid: u}
 spec:
-  federatedType: {group: types.kubefed.io, version: v1beta1, kind: FederatedNamespace}
-  targetType: {version: v1, kind: Namespace}
+  federatedType: {group: types.kubefed.io, version: v1beta1, kind: FederatedNamespace, pluralName: federatednamespaces, scope: Namespaced}
+  targetType: {version: v1, kind: Namespace, pluralName: namespaces, scope: Cluster}
   propagation: Disabled
+status: {observedGeneration: 1, propagationController: NotRunning}
 "#;
-    let conversion = converted(&format!("{}{config}", placed(everywhere, everywhere)));
+
+#[test]
+fn a_type_that_is_not_propagated_keeps_its_type_configuration() {
+    let everywhere = "{clusterSelector: {}}";
+    let manifests = format!("{}{NAMESPACES_DISABLED}", placed(everywhere, everywhere));
+    let conversion = converted(&manifests);
+    let config = of_kind(&conversion, "FederatedTypeConfig")[0];
     assert_eq!(
-        of_kind(&conversion, "Namespace")[0]["metadata"]["labels"],
-        json!({"namespace.karmada.io/skip-auto-propagation": "true"})
+        config["metadata"],
+        json!({"namespace": "kube-federation-system", "name": "namespaces"})
     );
-    assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
+    assert_eq!(config["spec"]["propagation"], "Disabled");
+    assert_eq!(config.get("status"), None);
+    let namespaces = of_kind(&conversion, "Namespace");
+    assert_eq!(namespaces[0]["metadata"]["name"], "kube-federation-system");
+    // Where it is placed cannot be seen from a binding.
+    let annotations = &namespaces[1]["metadata"]["annotations"];
+    assert_eq!(annotations.get("flotilla.io/namespace-gate"), None);
     assert_eq!(of_kind(&conversion, "PropagationPolicy").len(), 1);
 }
 
@@ -518,8 +550,10 @@ spec:
         "example.org/v1"
     );
     assert_eq!(of_kind(&conversion, "ClusterPropagationPolicy").len(), 1);
+    assert!(of_kind(&conversion, "FederatedTypeConfig").is_empty());
     let conversion = converted(&config("Disabled"));
-    assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
+    assert_eq!(of_kind(&conversion, "ClusterPropagationPolicy").len(), 1);
+    assert_eq!(of_kind(&conversion, "FederatedTypeConfig").len(), 1);
 }
 
 #[test]
