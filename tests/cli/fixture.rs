@@ -135,6 +135,15 @@ impl CliFixture {
         runtime.block_on(async { self.up.members()[0].create(object).await });
     }
 
+    /// Deletes an object in the control plane.
+    pub(crate) fn delete(&self, resource: &Gvr, namespace: &str, name: &str) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let control = self.up.control_plane();
+            control.delete(resource, namespace, name).await;
+        });
+    }
+
     /// Deletes an object in `member1`.
     pub(crate) fn delete_in_member(&self, resource: &Gvr, namespace: &str, name: &str) {
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -101,6 +101,34 @@ fn the_examples_join_and_unjoin_a_cluster() {
     );
 }
 
+/// The name in the kubeconfig is in no certificate.
+// proves: TLV-annotation
+#[test]
+fn a_certificate_of_another_name_is_accepted_if_that_is_asked_for() {
+    let fixture = CliFixture::with_changing_clusters();
+    let member = UnjoinedMember::start();
+    let mut kubeconfig = member.kubeconfig();
+    write_kubeconfig(fixture.dir(), "plain", &kubeconfig);
+    kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = "elsewhere.example".into();
+    write_kubeconfig(fixture.dir(), "named", &kubeconfig);
+    let join = join_line("named");
+    fixture.run(&join).failed_with("elsewhere.example");
+    fixture
+        .run(&format!("{join} --disable-tls-validation Name"))
+        .failed_with("must be SubjectName, ValidityPeriod or both");
+    fixture
+        .run(&format!("{join} --disable-tls-validation SubjectName"))
+        .succeeded();
+    let cluster = fixture.json("get cluster named");
+    assert_eq!(
+        cluster["metadata"]["annotations"]["flotilla.io/disabled-tls-validations"],
+        "SubjectName"
+    );
+    fixture
+        .run("unjoin named --cluster-kubeconfig plain.kubeconfig --wait 1m")
+        .succeeded();
+}
+
 // proves: UNJ-ends
 #[test]
 fn a_member_that_is_dead_is_removed_by_force() {

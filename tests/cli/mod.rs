@@ -53,6 +53,9 @@ mod first_steps;
 /// `drain` of clusters.
 mod drain;
 
+/// `orphan`: templates whose objects outlive them.
+mod orphan;
+
 /// `rebalance` of templates.
 mod rebalance;
 

@@ -249,6 +249,10 @@ pub(crate) fn normalized_work(mut work: Value) -> Value {
             remove_null(item, "status");
         }
     }
+    // Karmada sets no others.
+    if let Some(Value::Array(all)) = work.pointer_mut("/status/conditions") {
+        all.retain(|c| c["type"] == "Applied" || c["type"] == "Dispatching");
+    }
     work
 }
 

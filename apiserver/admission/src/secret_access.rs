@@ -10,7 +10,7 @@ use machinery::{Status, UserInfo};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
-use crate::unstructured::{get, has, text};
+use crate::unstructured::{has, text};
 
 /// Decides whether a user may `get` a Secret. Fails when this cannot be decided.
 #[async_trait]
@@ -70,8 +70,9 @@ pub(crate) fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
         Value::Object(map) => map.is_empty(),
         _ => false,
     };
-    let (new, old) = (get(new, path), get(old, path));
-    new != old && !(is_empty(new) && is_empty(old))
+    let field = |value: &'_ Value| value.pointer(path).cloned().unwrap_or_default();
+    let (new, old) = (field(new), field(old));
+    new != old && !(is_empty(&new) && is_empty(&old))
 }
 
 /// Fails with 403 when an object would use a Secret that its writer may not get.

@@ -1,12 +1,15 @@
 //! The command `flotilla join`, which registers a cluster in push mode.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use client::remote::{ImpersonationConfig, RemoteApi, RestConfig};
+use client::remote::{ImpersonationConfig, RemoteApi, RestConfig, TlsVerificationExceptions};
 use client::{Api, ShutdownToken, TaskGroup};
 use clusters::{JoinSpec, PreflightCheck, join_preflight};
+use karmada_api::tls_validations::DisabledTlsValidations;
+use karmada_api::well_known_keys::DISABLED_TLS_VALIDATIONS;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
 use crate::output;
@@ -48,6 +51,10 @@ pub struct JoinArgs {
     /// the failures of all checks.
     #[arg(long, value_name = "CHECK,...", value_delimiter = ',', value_parser = check_name)]
     ignore_preflight_errors: Vec<String>,
+    /// Parts of the verification of the cluster's certificate to leave out: SubjectName,
+    /// ValidityPeriod, or both. The chain to the authority is verified.
+    #[arg(long, value_name = "PART,...", value_parser = DisabledTlsValidations::parse)]
+    disable_tls_validation: Option<DisabledTlsValidations>,
     /// Run the command in dry-run mode, without making any server requests that write.
     #[arg(long)]
     dry_run: bool,
@@ -96,7 +103,13 @@ async fn join(arguments: &JoinArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
     control.impersonate = arguments.impersonation.config().or(control.impersonate);
     let control = RemoteApi::new(control, tasks)?;
     let file = arguments.cluster_kubeconfig.as_deref();
-    let member = load_cluster_config(file, arguments.cluster_context.clone())?;
+    let mut member = load_cluster_config(file, arguments.cluster_context.clone())?;
+    if let Some(disabled) = arguments.disable_tls_validation {
+        member.tls_exceptions = TlsVerificationExceptions {
+            subject_name: disabled.subject_name,
+            validity_period: disabled.validity_period,
+        };
+    }
     let spec = arguments.spec(&member)?;
     let member = RemoteApi::new(member, tasks)?;
     arguments.check(&control, &member, &spec).await?;
@@ -124,9 +137,24 @@ impl JoinArgs {
             provider: self.cluster_provider.clone(),
             region: self.cluster_region.clone(),
             zones: self.cluster_zones.clone(),
+            annotations: self.annotations(),
+            // A name that nobody verifies need not be that of the endpoint.
+            tls_server_name: spec.tls_server_name.filter(|_| !self.skips_subject_name()),
             dry_run: self.dry_run,
             ..spec
         })
+    }
+
+    fn skips_subject_name(&self) -> bool {
+        self.disable_tls_validation
+            .is_some_and(|disabled| disabled.subject_name)
+    }
+
+    /// The annotations of the Cluster.
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let disabled = self.disable_tls_validation.iter();
+        let disabled = disabled.map(|parts| (DISABLED_TLS_VALIDATIONS.to_owned(), parts.to_text()));
+        disabled.collect()
     }
 
     /// Fails if a check fails that is not ignored.

@@ -31,6 +31,7 @@ mod member_clusters;
 mod namespace_gate;
 mod object_lists;
 mod operation_scope;
+pub mod orphan;
 pub mod output;
 mod placement_text;
 pub mod plan;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     addons, apply, completion, convert, cordon, doctor, drain, get, install, interpret, join,
-    kubectl_commands, man, plan, promote, rebalance, register, taint, token, top, unjoin,
+    kubectl_commands, man, orphan, plan, promote, rebalance, register, taint, token, top, unjoin,
     unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
@@ -72,6 +72,8 @@ pub(crate) enum CliCommand {
     Promote(Box<promote::PromoteArgs>),
     /// Schedule templates anew, without regard to where they are now.
     Rebalance(rebalance::RebalanceArgs),
+    /// Have the deletion of a template leave its objects in members.
+    Orphan(orphan::OrphanArgs),
     /// Display the usage of CPU and memory in member clusters.
     Top(top::TopArgs),
     #[command(flatten)]
@@ -201,6 +203,7 @@ impl CliCommand {
             Self::Apply(arguments) => Box::pin(apply::run(arguments)).await,
             Self::Promote(arguments) => Box::pin(promote::run(*arguments)).await,
             Self::Rebalance(arguments) => Box::pin(rebalance::run(arguments)).await,
+            Self::Orphan(arguments) => Box::pin(orphan::run(arguments)).await,
             Self::Kubectl(command) => Box::pin(kubectl_commands::run(command)).await,
             Self::Register(arguments) => Box::pin(register::run(*arguments)).await,
             Self::Unregister(arguments) => Box::pin(unregister::run(arguments)).await,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use client::remote::{NetworkSendFence, Redacted, RestConfig};
+use client::remote::{NetworkSendFence, Redacted, RestConfig, TlsVerificationExceptions};
 use client::{Api, RemoteApi, TaskGroup};
-use karmada_api::cluster::ClusterSpec;
+use karmada_api::Cluster;
+use karmada_api::tls_validations::DisabledTlsValidations;
 use machinery::Object;
 use machinery::user::split_service_account_username;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ pub struct MemberEndpoint {
     pub ca: Vec<u8>,
     pub token: String,
     pub insecure_skip_tls_verification: bool,
+    pub disabled_tls_validations: DisabledTlsValidations,
     /// Empty: no proxy.
     pub proxy: String,
     pub proxy_headers: Vec<(String, String)>,
@@ -53,12 +55,12 @@ struct PartialSecretData {
 
 impl MemberEndpoint {
     /// The endpoint of a cluster, or an error that names what is missing.
-    pub(crate) fn new(name: &str, spec: &ClusterSpec, secret: &Object) -> Result<Self, String> {
-        let ca = match spec.insecure_skip_tls_verification {
+    pub(crate) fn new(name: &str, cluster: &Cluster, secret: &Object) -> Result<Self, String> {
+        let ca = match cluster.spec.insecure_skip_tls_verification {
             true => Vec::new(),
             false => read_secret_key(name, secret, CA_BUNDLE_KEY)?,
         };
-        Self::from_parts(name, spec, ca, secret)
+        Self::from_parts(name, cluster, ca, secret)
     }
 
     /// The endpoint of the cluster beside an agent, whose connector knows how to reach it.
@@ -69,6 +71,7 @@ impl MemberEndpoint {
             ca: Vec::new(),
             token: String::new(),
             insecure_skip_tls_verification: false,
+            disabled_tls_validations: DisabledTlsValidations::default(),
             proxy: String::new(),
             proxy_headers: Vec::new(),
         }
@@ -93,25 +96,27 @@ impl MemberEndpoint {
     /// trusted.
     pub(crate) fn for_impersonation(
         name: &str,
-        spec: &ClusterSpec,
+        cluster: &Cluster,
         access: Option<&Object>,
         impersonator: &Object,
     ) -> Result<Self, String> {
         let ca = match access {
-            Some(secret) if !spec.insecure_skip_tls_verification => {
+            Some(secret) if !cluster.spec.insecure_skip_tls_verification => {
                 read_secret_key(name, secret, CA_BUNDLE_KEY)?
             }
             _ => Vec::new(),
         };
-        Self::from_parts(name, spec, ca, impersonator)
+        Self::from_parts(name, cluster, ca, impersonator)
     }
 
     fn from_parts(
         name: &str,
-        spec: &ClusterSpec,
+        cluster: &Cluster,
         ca: Vec<u8>,
         secret: &Object,
     ) -> Result<Self, String> {
+        let spec = &cluster.spec;
+        let annotations = &cluster.metadata.annotations;
         if spec.api_endpoint.is_empty() {
             return Err(format!("cluster {name:?} has no apiEndpoint"));
         }
@@ -128,6 +133,7 @@ impl MemberEndpoint {
             ca,
             token: token.trim().to_owned(),
             insecure_skip_tls_verification: spec.insecure_skip_tls_verification,
+            disabled_tls_validations: DisabledTlsValidations::of_annotations(annotations),
             proxy: spec.proxy_url.clone(),
             proxy_headers: headers.collect(),
         })
@@ -138,6 +144,10 @@ impl MemberEndpoint {
         let fail = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
         let mut config = RestConfig::new(&self.server).map_err(|e| fail(&e))?;
         config.insecure_skip_tls_verify = self.insecure_skip_tls_verification;
+        config.tls_exceptions = TlsVerificationExceptions {
+            subject_name: self.disabled_tls_validations.subject_name,
+            validity_period: self.disabled_tls_validations.validity_period,
+        };
         config.ca = Some(self.ca.clone()).filter(|ca| !ca.is_empty());
         config.auth.token = Some(Redacted(self.token.clone()));
         if !self.proxy.is_empty() {

@@ -62,6 +62,7 @@ const AUTHORITY_FIELDS: [AuthorityFields; 9] = [
             "/spec/insecureSkipTLSVerification",
             "/spec/proxyURL",
             "/spec/proxyHeader",
+            "/metadata/annotations/flotilla.io~1disabled-tls-validations",
             "/metadata/annotations/flotilla.io~1impersonate-uid",
             "/metadata/annotations/flotilla.io~1impersonate-extra-keys",
             "/metadata/annotations/flotilla.io~1impersonate-group-members",

@@ -255,10 +255,14 @@ impl BindingController {
         resource: &Gvr,
         binding: &Object,
     ) -> Result<ReconcileAction, Error> {
+        let view = binding.decode::<ResourceBinding>()?;
+        if view.spec.preserve_resources_on_deletion == Some(true) {
+            self.preserve_works(&binding.meta().key(), binding_id(binding))
+                .await?;
+        }
         self.delete_works(&binding.meta().key(), binding_id(binding))
             .await?;
         let own_finalizers = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
-        let view = binding.decode::<ResourceBinding>()?;
         let finalizers = &view.metadata.finalizers;
         if !finalizers
             .iter()
@@ -270,6 +274,17 @@ impl BindingController {
         self.removed_bindings.lock().insert(key, id);
         remove_finalizers(&*self.api, resource, binding, &own_finalizers).await?;
         Ok(ReconcileAction::Done)
+    }
+
+    /// Has the Works of a deleted binding leave their objects: the binding may have been deleted
+    /// before its last change reached them.
+    async fn preserve_works(&self, key: &str, id: &str) -> Result<(), Error> {
+        for work in self.works_of(key, id) {
+            if !work.meta().deleting {
+                self.works.preserve(&work).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn delete_works(&self, key: &str, id: &str) -> Result<(), Error> {

@@ -15,6 +15,7 @@ mod template_filter;
 mod template_informers;
 mod type_configs;
 mod work_client;
+mod work_conditions;
 
 pub use binding_diff::BindingDiff;
 pub use context::PropagationContext;
@@ -27,3 +28,6 @@ pub use template_filter::{NamespaceFilter, SkippedResourceConfig, TemplateFilter
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
 pub use type_configs::{TypeConfigTarget, TypeConfigs};
 pub use work_client::{DesiredWork, WorkClient, complete_manifest};
+pub use work_conditions::{
+    APPLIED, AVAILABLE, WorkHealth, set_derived_conditions, time_until_degraded,
+};

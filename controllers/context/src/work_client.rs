@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, Informer, ResourcePath, WriteOptions, ignore_not_found};
+use client::{Api, DeleteOptions, Informer, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::Expectations;
+use karmada_api::Work;
 use karmada_api::prune::{prune, record_managed_keys};
 use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{
@@ -251,6 +252,21 @@ impl WorkClient {
         let updated = self.api.update(at, work.into(), &options).await?;
         let look = || self.informer.get_by_key(&key);
         Ok(!self.own_updates.expect(&key, &updated, look))
+    }
+
+    /// Sets `preserveResourcesOnDeletion` of a Work that has it not.
+    pub async fn preserve(&self, work: &Object) -> Result<(), Error> {
+        let view = work.decode::<Work>()?;
+        if view.spec.preserve_resources_on_deletion == Some(true) {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"uid": work.uid()},
+            "spec": {"preserveResourcesOnDeletion": true}});
+        let at = ResourcePath::of_object(&WORKS, work);
+        let options = WriteOptions::default();
+        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
+        ignore_not_found(written)?;
+        Ok(())
     }
 
     /// Deletes a Work unless its deletion has begun. Returns whether the Work was there.

@@ -45,6 +45,8 @@ impl ResourceDetector {
             }
             None => template,
         };
+        let template = self.sync_removal_finalizer(served, template, policy).await;
+        let template = template.map_err(|e| self.record_failure(&about, &claim, e))?;
         if cause.by_karmada && policy.is_lazy() {
             return Ok(ReconcileAction::Done);
         }

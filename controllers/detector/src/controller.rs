@@ -12,7 +12,7 @@ use flotilla_runtime::{
 use interpreter::ResourceInterpreter;
 use karmada_api::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES,
-    REPLICA_PREFERENCES,
+    REPLICA_PREFERENCES, WORKS,
 };
 use karmada_api::well_known_keys::CLAIMED_BY;
 use karmada_api::{FeatureGates, KarmadaFeature, PropagationPolicy};
@@ -24,6 +24,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::applied_policy::AppliedVersions;
+use crate::deleted_template::DeletedTemplate;
 use crate::metrics::DETECTOR_METRICS;
 use crate::options::DetectorOptions;
 use crate::policy_claim::PolicyClaim;
@@ -65,6 +66,7 @@ pub struct ResourceDetector {
     pub(crate) bindings: Informer,
     pub(crate) cluster_bindings: Informer,
     pub(crate) namespaces: Informer,
+    pub(crate) works: Informer,
     pub(crate) queue: Workqueue<TemplateKey>,
     /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(crate) policy_queue: Workqueue<String>,
@@ -74,8 +76,7 @@ pub struct ResourceDetector {
     pub(crate) applied_policies: LastAppliedVersionByKey<TemplateKey, AppliedVersions>,
     /// Templates that no policy matches.
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
-    /// The kind and uid of templates whose deletion was observed.
-    pub(crate) deleted_templates: Mutex<HashMap<TemplateKey, (String, String)>>,
+    pub(crate) deleted_templates: Mutex<HashMap<TemplateKey, DeletedTemplate>>,
     pub(crate) host_workloads: HostWorkloadFilter,
     /// Templates that a policy matches and the host runs itself.
     pub(crate) excluded_templates: Mutex<HashSet<TemplateKey>>,
@@ -118,6 +119,7 @@ impl ResourceDetector {
             bindings: context.controller.informer(&BINDINGS),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
             namespaces: context.controller.informer(&NAMESPACES),
+            works: context.controller.informer(&WORKS),
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
             gated_namespaces: Workqueue::new(),
@@ -135,6 +137,7 @@ impl ResourceDetector {
         detector.add_binding_event_handlers();
         detector.add_namespace_event_handlers();
         detector.add_replica_preference_event_handler();
+        detector.add_work_event_handler();
         detector.add_interpreter_event_handler();
         detector.add_template_event_handler();
         for informer in [
@@ -225,15 +228,13 @@ impl ResourceDetector {
         cause: TemplateReconcileTrigger,
     ) -> Result<ReconcileAction, Error> {
         let deleted = self.deleted_templates.lock().remove(key);
-        if let Some((kind, uid)) = deleted
-            && let Err(error) = self
-                .delete_binding_of_deleted_template(&kind, key, &uid)
-                .await
+        if let Some(deleted) = deleted
+            && let Err(error) = self.delete_binding_of_deleted_template(&deleted, key).await
         {
             self.deleted_templates
                 .lock()
                 .entry(key.clone())
-                .or_insert((kind, uid));
+                .or_insert(deleted);
             return Err(error);
         }
         let Some((served, template)) = self.templates.get(key) else {
@@ -243,7 +244,11 @@ impl ResourceDetector {
             return Ok(ReconcileAction::Done);
         };
         let head = template.meta();
-        if head.deleting || head.label(CLAIMED_BY).is_some_and(|v| !v.is_empty()) {
+        if head.deleting {
+            self.remove_waiting(key);
+            return self.finalize_template(key, &served, &template).await;
+        }
+        if head.label(CLAIMED_BY).is_some_and(|v| !v.is_empty()) {
             self.remove_waiting(key);
             return Ok(ReconcileAction::Done);
         }
@@ -264,6 +269,7 @@ impl ResourceDetector {
             .match_policy_duration
             .observe(began.elapsed().as_secs_f64());
         let Some(policy) = best else {
+            self.release_template(&served, &template).await?;
             return Ok(ReconcileAction::Done);
         };
         self.check_dependent_overrides(&policy)?;

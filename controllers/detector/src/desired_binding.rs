@@ -10,7 +10,7 @@ use karmada_api::policy::PropagationSpec;
 use karmada_api::replica_preference::ReplicaSchedulingPreferenceSpec;
 use karmada_api::well_known_keys::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
-    OBSERVED_CAPACITY, REPLICA_PREFERENCE,
+    OBSERVED_CAPACITY, REPLICA_PREFERENCE, is_orphaned_on_deletion,
 };
 use karmada_api::{Placement, names};
 use machinery::{Object, ObjectMeta};
@@ -109,17 +109,17 @@ fn desired_spec(
     }
     set("propagateDeps", policy.propagate_deps.into());
     set("schedulerName", policy.scheduler_name.as_str().into());
-    let placement = match preference {
-        Some(preference) => &preference.effective_placement(&policy.placement),
-        None => &policy.placement,
-    };
     set("placement", serde_json::to_value(placement)?);
     set("failover", policy.failover.clone().into());
     set(
         "conflictResolution",
         policy.conflict_resolution.as_str().into(),
     );
-    if let Some(preserve) = policy.preserve_resources_on_deletion {
+    let preserve = match is_orphaned_on_deletion(&template.annotations()) {
+        true => Some(true),
+        false => policy.preserve_resources_on_deletion,
+    };
+    if let Some(preserve) = preserve {
         spec.insert("preserveResourcesOnDeletion".into(), preserve.into());
     }
     if !template.namespace().is_empty() {
@@ -146,7 +146,11 @@ impl DesiredBinding {
         let replica_preference = counted_preference(&findings)
             .map(serde_json::to_string)
             .transpose()?;
-        let mut placement = policy.view.spec.placement.clone();
+        let placement = &policy.view.spec.placement;
+        let mut placement = match counted_preference(&findings) {
+            Some(preference) => preference.effective_placement(placement),
+            None => placement.clone(),
+        };
         if let Some(clusters) = &findings.namespace_gate {
             placement.restrict_to(clusters);
         }

@@ -13,9 +13,11 @@ use karmada_api::{KarmadaFeature, PropagationPolicy, ResourceBinding};
 use machinery::{Gvr, Object};
 
 use crate::controller::{BY_KIND, ResourceDetector, TemplateReconcileTrigger, namespaced_name};
+use crate::deleted_template::DeletedTemplate;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, index_keys};
 use crate::preemption::newly_preempting_policies;
+use crate::template_removal::awaits_removal;
 
 const BY_CLAIM: &str = "claim";
 const BY_OVERRIDE: &str = "override";
@@ -80,6 +82,16 @@ impl ResourceDetector {
         }
     }
 
+    /// Follows the Works of deleted templates.
+    pub(crate) fn add_work_event_handler(self: &Arc<Self>) {
+        let detector = Arc::downgrade(self);
+        self.works.add_event_handler(move |change| {
+            if let Some(detector) = detector.upgrade() {
+                detector.on_awaited_work_event(change);
+            }
+        });
+    }
+
     pub(crate) fn add_interpreter_event_handler(self: &Arc<Self>) {
         let detector = Arc::downgrade(self);
         self.interpreter.add_change_listener(move |changed| {
@@ -125,10 +137,13 @@ impl ResourceDetector {
             self.enqueue_excluded();
             return;
         };
-        if change
-            .old
-            .is_some_and(|old| !is_generation_or_deletion_changed(old, new))
+        if let Some(old) = change.old
+            && !is_generation_or_deletion_changed(old, new)
         {
+            // Annotations have no generation.
+            if awaits_removal(old) != awaits_removal(new) {
+                self.enqueue_claimed(new, false);
+            }
             return;
         }
         self.policy_queue
@@ -193,7 +208,7 @@ impl ResourceDetector {
             return;
         }
         if let (Some(old), None, false) = (change.old, change.new, change.in_initial_list) {
-            let deleted = (served.kind().to_owned(), old.uid().to_owned());
+            let deleted = DeletedTemplate::new(served.kind(), old);
             self.deleted_templates.lock().insert(key.clone(), deleted);
         }
         let is_lazy =

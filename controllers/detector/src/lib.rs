@@ -12,6 +12,7 @@
 
 mod applied_policy;
 mod apply_policy;
+mod binding_deletion;
 mod controller;
 mod deleted_template;
 mod desired_binding;
@@ -26,6 +27,7 @@ mod policy_matching;
 mod preemption;
 mod reconcile_policy;
 mod replica_preference;
+mod template_removal;
 mod type_config_status;
 mod waiting_objects;
 

@@ -17,6 +17,10 @@ use crate::member_update::{
     FieldOwnership, MemberObjectDecision, MemberObjectWrite, left_alone_label,
 };
 use crate::metrics::EXECUTION_METRICS;
+use crate::propagation::{
+    MemberOperation, PropagationFailure, PropagationReason, TIMEOUT_MESSAGE, is_timeout,
+};
+use crate::protected_object::ProtectedObject;
 use crate::repair_backoff::RepairTiming;
 
 /// Timeout of the first list of a member's objects.
@@ -97,7 +101,10 @@ impl ManifestApplyAttempt<'_> {
                 });
             }
             ManifestWriteOutcome::Outdated(_, rejection) => {
-                return Err(ManifestApplyError::from_client_error(&rejection));
+                return Err(ManifestApplyError::from_client_error(
+                    MemberOperation::Update,
+                    &rejection,
+                ));
             }
         };
         let synced = SyncedObjectVersion {
@@ -184,7 +191,7 @@ impl ManifestApplyAttempt<'_> {
 
     fn foreign_object_error(&self) -> ManifestApplyError {
         let (cluster, target) = (self.work.cluster, self.target);
-        ManifestApplyError::Failed(format!(
+        ManifestApplyError::failed(PropagationReason::AlreadyExists)(format!(
             "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
             target.mapping.kind(),
             target.namespace,
@@ -211,18 +218,26 @@ enum ManifestWriteOutcome {
 pub(crate) enum ManifestApplyError {
     /// Retried without an event: what is missing may be about to be created.
     Retryable(String),
-    Failed(String),
+    Failed(PropagationFailure),
     /// The member did not answer.
-    Unanswered(String),
+    Unanswered(PropagationFailure),
 }
 
 impl ManifestApplyError {
-    fn from_client_error(e: &client::Error) -> Self {
+    fn failed(reason: PropagationReason) -> impl FnOnce(String) -> Self {
+        move |text| Self::Failed(PropagationFailure { reason, text })
+    }
+
+    fn from_client_error(operation: MemberOperation, e: &client::Error) -> Self {
+        let reason = operation.failure_reason(is_timeout(e));
         match e {
             // The message of a timed-out call is our own text.
-            client::Error::Protocol(text) => Self::Failed(text.clone()),
-            e if e.is_unanswered() => Self::Unanswered(e.to_string()),
-            e => Self::Failed(e.to_string()),
+            client::Error::Protocol(text) => Self::failed(reason)(text.clone()),
+            e if e.is_unanswered() => Self::Unanswered(PropagationFailure {
+                reason,
+                text: e.to_string(),
+            }),
+            e => Self::failed(reason)(e.to_string()),
         }
     }
 }
@@ -236,20 +251,26 @@ impl ExecutionController {
     ) -> Result<AppliedManifest, ManifestApplyError> {
         let target = self
             .resolve_target(manifest)
-            .map_err(ManifestApplyError::Failed)?;
+            .map_err(ManifestApplyError::failed(PropagationReason::KindNotServed))?;
         let (resource, namespace) = (&target.mapping.gvr, target.namespace);
         self.idle_informers.record_kind(&target.mapping);
         let informer = self
             .members
             .managed_informer(work.cluster, resource)
-            .map_err(ManifestApplyError::Failed)?;
+            .map_err(ManifestApplyError::failed(
+                PropagationReason::ClientRetrievalFailed,
+            ))?;
         wait_for_initial_list(&informer)
             .await
-            .map_err(ManifestApplyError::Failed)?;
+            .map_err(ManifestApplyError::failed(
+                PropagationReason::CachedRetrievalFailed,
+            ))?;
         let api = self
             .members
             .api(work.cluster)
-            .map_err(ManifestApplyError::Failed)?;
+            .map_err(ManifestApplyError::failed(
+                PropagationReason::ClientRetrievalFailed,
+            ))?;
         let is_target = |synced: &&SyncedObjectVersion| {
             synced.resource == *resource
                 && synced.namespace == namespace
@@ -349,7 +370,10 @@ impl ExecutionController {
         {
             return Err(ManifestApplyError::Retryable(rejection.to_string()));
         }
-        Err(ManifestApplyError::from_client_error(&rejection))
+        Err(ManifestApplyError::from_client_error(
+            MemberOperation::Create,
+            &rejection,
+        ))
     }
 
     /// Changes an object that the member has.
@@ -358,6 +382,10 @@ impl ExecutionController {
         of: &ManifestApplyAttempt<'_>,
         observed: Object,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        if let Some(protected) = ProtectedObject::of(of.target.manifest, &observed) {
+            let text = protected.message(&of.object_key(), of.work.cluster);
+            return Err(ManifestApplyError::failed(PropagationReason::AlreadyExists)(text));
+        }
         let outcome = self.compare_and_update(of, observed).await;
         match &outcome {
             Ok(ManifestWriteOutcome::Outdated(..) | ManifestWriteOutcome::Delayed(_)) => {}
@@ -395,7 +423,12 @@ impl ExecutionController {
                         Err(e) if e.is_not_found() => {
                             return Ok(ManifestWriteOutcome::Outdated(None, e));
                         }
-                        Err(e) => return Err(ManifestApplyError::from_client_error(&e)),
+                        Err(e) => {
+                            return Err(ManifestApplyError::from_client_error(
+                                MemberOperation::Update,
+                                &e,
+                            ));
+                        }
                     }
                     ownership = FieldManagers::from_object(&observed)
                         .map_or(FieldOwnership::Own, FieldOwnership::Managers);
@@ -450,7 +483,10 @@ impl ExecutionController {
             MemberObjectDecision::Write(write) => {
                 fail_if_invalid(self.write_update(of, write).await?)
             }
-            _ => Err(ManifestApplyError::from_client_error(rejection)),
+            _ => Err(ManifestApplyError::from_client_error(
+                MemberOperation::Update,
+                rejection,
+            )),
         }
     }
 
@@ -471,7 +507,10 @@ impl ExecutionController {
                 Ok(ManifestWriteOutcome::Outdated(None, rejection))
             }
             Err(rejection) if rejection.is_conflict() => self.read_outdated(of, rejection).await,
-            Err(e) => Err(ManifestApplyError::from_client_error(&e)),
+            Err(e) => Err(ManifestApplyError::from_client_error(
+                MemberOperation::Update,
+                &e,
+            )),
         }
     }
 
@@ -482,7 +521,8 @@ impl ExecutionController {
         rejection: client::Error,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let newest = ignore_not_found(self.with_call_timeout(of.api.get(of.path())).await);
-        let observed = newest.map_err(|e| ManifestApplyError::from_client_error(&e))?;
+        let observed = newest
+            .map_err(|e| ManifestApplyError::from_client_error(MemberOperation::Update, &e))?;
         Ok(ManifestWriteOutcome::Outdated(observed, rejection))
     }
 
@@ -511,7 +551,7 @@ impl ExecutionController {
             Ok(outcome) => outcome,
             Err(_) => {
                 let seconds = self.call_timeout.as_secs();
-                let text = format!("the cluster did not answer within {seconds} s");
+                let text = format!("{TIMEOUT_MESSAGE} {seconds} s");
                 Err(client::Error::Protocol(text))
             }
         }
@@ -527,9 +567,9 @@ fn fail_if_invalid(
     outcome: ManifestWriteOutcome,
 ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
     match outcome {
-        ManifestWriteOutcome::Outdated(_, rejection) if is_invalid(&rejection) => {
-            Err(ManifestApplyError::from_client_error(&rejection))
-        }
+        ManifestWriteOutcome::Outdated(_, rejection) if is_invalid(&rejection) => Err(
+            ManifestApplyError::from_client_error(MemberOperation::Update, &rejection),
+        ),
         outcome => Ok(outcome),
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::InvolvedObject;
-use controller_context::Error;
+use controller_context::{APPLIED, Error};
 use flotilla_runtime::ReconcileAction;
+use karmada_api::well_known_keys::TEMPLATE_GENERATION;
 use machinery::Object;
 use tokio::time::Instant;
 
@@ -14,13 +15,15 @@ use crate::apply_manifest::{ManifestApplyError, WorkToApply};
 use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion, SyncedWork};
 use crate::compare::UpdateMode;
 use crate::conditions::{
-    APPLIED, DISPATCHING_MESSAGE, FIELD_CONFLICT, NOT_MANAGED, SUSPENDED_MESSAGE, WorkCondition,
-    applied_condition, dispatching_condition, field_conflict_condition, is_changed,
-    not_managed_condition,
+    DISPATCHING_MESSAGE, FIELD_CONFLICT, SUSPENDED_MESSAGE, WorkCondition, applied_condition,
+    dispatching_condition, field_conflict_condition, is_changed,
 };
 use crate::controller::ExecutionController;
 use crate::manifest::{EncodedManifest, EncodedWork};
 use crate::metrics::EXECUTION_METRICS;
+use crate::propagation::{
+    FailedObjects, PropagationReason, propagated_condition, waiting_condition,
+};
 use crate::repair_backoff::RepairQuiet;
 
 /// How often objects that are left alone are looked at. Those that were never managed do not name
@@ -45,6 +48,7 @@ struct WorkSyncFailure {
     reasons: String,
     /// Whether the member did not answer for one of them.
     unanswered: bool,
+    objects: FailedObjects,
 }
 
 impl ExecutionController {
@@ -73,7 +77,20 @@ impl ExecutionController {
             .is_some_and(|c| c.cluster.is_ready());
         if suspended || !ready {
             // The Applied condition stays as it is: the Work waits.
-            self.update_conditions(object, work, &[dispatch]).await?;
+            let mut conditions = vec![dispatch];
+            if self.update_mode(object, work) == UpdateMode::Edit {
+                conditions.push(match suspended {
+                    true => waiting_condition(
+                        PropagationReason::DispatchingSuspended,
+                        SUSPENDED_MESSAGE.to_owned(),
+                    ),
+                    false => waiting_condition(
+                        PropagationReason::ClusterNotReady,
+                        format!("cluster {cluster} is not Ready"),
+                    ),
+                });
+            }
+            self.update_conditions(object, work, &conditions).await?;
             return Ok(ReconcileAction::Done);
         }
         let key = object.meta().key();
@@ -120,15 +137,17 @@ impl ExecutionController {
         dispatch: WorkCondition,
         result: WorkSyncResult,
     ) -> Result<ReconcileAction, Error> {
-        let mut conditions = vec![dispatch, applied_condition(Ok(()))];
-        let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
-        let was_left_alone = work
-            .condition(NOT_MANAGED)
-            .is_some_and(|c| c.status == "True");
+        let manifests = work.manifests.iter().cloned().map(EncodedManifest::new);
         let is_left_alone = !result.left_alone.is_empty();
-        if was_left_alone || is_left_alone {
-            conditions.push(not_managed_condition(&result.left_alone));
-        }
+        let propagated = match is_left_alone {
+            true => {
+                let objects = result.left_alone.join("; ");
+                waiting_condition(PropagationReason::ManagedLabelFalse, objects)
+            }
+            false => propagated_condition(&manifests.collect::<Vec<_>>()),
+        };
+        let mut conditions = vec![dispatch, applied_condition(Ok(())), propagated];
+        let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
         self.update_conditions(object, work, &conditions).await?;
         if result.repair_delay.is_none() {
             let synced_versions = SyncedWork {
@@ -169,13 +188,15 @@ impl ExecutionController {
             text,
             reasons,
             unanswered,
+            objects,
         } = failure;
         let key = object.meta().key();
         let message = format!("Failed to sync work({key}) to cluster({cluster}), err: {reasons}");
         let about = Self::work_reference(object);
         self.recorder.warning(&about, "SyncFailed", message);
         self.invalidate_synced(object);
-        let conditions = [dispatch, applied_condition(Err(text.clone()))];
+        let mut conditions = vec![dispatch, applied_condition(Err(text.clone()))];
+        conditions.extend(objects.condition());
         self.update_conditions(object, work, &conditions).await?;
         Err(match unanswered {
             true => Error::Unanswered(text),
@@ -246,6 +267,7 @@ impl ExecutionController {
         // They are kept for as long as the Work.
         result.targets.reserve_exact(manifests.len());
         let (mut retry_reason, mut unanswered, mut done) = (None, false, 0);
+        let mut objects = FailedObjects::default();
         for manifest in manifests {
             let manifest = &EncodedManifest::new(manifest.clone());
             let applied = self.apply_manifest(work, manifest).await;
@@ -264,10 +286,12 @@ impl ExecutionController {
                 }
                 Err(ManifestApplyError::Retryable(reason)) => retry_reason = Some(reason),
                 Err(
-                    ManifestApplyError::Failed(reason) | ManifestApplyError::Unanswered(reason),
+                    ManifestApplyError::Failed(failure) | ManifestApplyError::Unanswered(failure),
                 ) => {
-                    self.record_template_event(work.cluster, manifest, Some(&reason));
-                    failed.push(reason);
+                    self.record_template_event(work.cluster, manifest, Some(&failure.text));
+                    let version = self.propagated_generation(work.cluster, manifest);
+                    objects.add(&manifest.object_key(), &failure, version.as_deref());
+                    failed.push(failure.text);
                 }
             }
         }
@@ -289,9 +313,22 @@ impl ExecutionController {
                 text: format!("Failed to apply all manifests ({done}/{total}): {reasons}"),
                 reasons,
                 unanswered,
+                objects,
             });
         }
         Ok(result)
+    }
+
+    /// The template's generation of which a member has the object of a manifest.
+    pub(crate) fn propagated_generation(
+        &self,
+        cluster: &str,
+        manifest: &EncodedManifest,
+    ) -> Option<String> {
+        let mapping = self.rest_mapper.get(&manifest.gvk())?;
+        let informer = self.members.find_managed_informer(cluster, &mapping.gvr)?;
+        let observed: Object = informer.get(&manifest.namespace, &manifest.name)?;
+        observed.annotations().get(TEMPLATE_GENERATION).cloned()
     }
 
     fn record_template_event(

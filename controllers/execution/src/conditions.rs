@@ -1,14 +1,16 @@
 //! Builds the Dispatching and Applied conditions of a Work.
 
+use controller_context::{APPLIED, AVAILABLE, WorkHealth, set_derived_conditions};
+use jiff::Timestamp;
 use karmada_api::binding::Condition;
+use machinery::conditions::set_status_condition;
+use machinery::time::rfc3339_seconds;
 
 pub(crate) const DISPATCHING: &str = "Dispatching";
-pub(crate) const APPLIED: &str = "Applied";
 /// Whether repairs of objects are undone in the member. Karmada has no such condition.
 pub(crate) const FIELD_CONFLICT: &str = "FieldConflict";
-/// Whether objects are left alone because a label in the member says so. Karmada has no such
-/// condition.
-pub(crate) const NOT_MANAGED: &str = "NotManaged";
+/// Whether the member has the objects of a Work as it says. Karmada has no such condition.
+pub(crate) const PROPAGATED: &str = "Propagated";
 pub(crate) const SUSPENDED_MESSAGE: &str = "Work dispatching is in a suspended state.";
 pub(crate) const DISPATCHING_MESSAGE: &str = "Work is being dispatched to member clusters.";
 const APPLIED_MESSAGE: &str = "Manifest has been successfully applied";
@@ -16,10 +18,10 @@ const APPLIED_MESSAGE: &str = "Manifest has been successfully applied";
 /// A condition without its transition time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkCondition {
-    kind: &'static str,
-    status: &'static str,
-    reason: &'static str,
-    message: String,
+    pub(crate) kind: &'static str,
+    pub(crate) status: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 pub(crate) fn dispatching_condition(suspended: bool) -> WorkCondition {
@@ -69,29 +71,17 @@ pub(crate) fn field_conflict_condition(conflicts: &[String]) -> WorkCondition {
     }
 }
 
-/// `objects`: those that are left alone, with the label that says so.
-pub(crate) fn not_managed_condition(objects: &[String]) -> WorkCondition {
-    let (status, reason, message) = if objects.is_empty() {
-        ("False", "Managed", "All objects are managed.".to_owned())
-    } else {
-        ("True", "LabeledInMember", objects.join("; "))
-    };
-    WorkCondition {
-        kind: NOT_MANAGED,
-        status,
-        reason,
-        message,
-    }
-}
-
 impl WorkCondition {
     /// The condition as it is written at `now`. `generation` is the observed generation of
-    /// Applied.
+    /// Applied and Propagated.
     pub(crate) fn to_condition(&self, generation: i64, now: &str) -> Condition {
         Condition {
             condition_type: self.kind.into(),
             status: self.status.into(),
-            observed_generation: if self.kind == APPLIED { generation } else { 0 },
+            observed_generation: match self.kind {
+                APPLIED | PROPAGATED => generation,
+                _ => 0,
+            },
             last_transition_time: now.into(),
             reason: self.reason.into(),
             message: self.message.clone(),
@@ -108,10 +98,37 @@ pub(crate) fn is_changed(old: &[Condition], condition: &WorkCondition) -> bool {
     })
 }
 
+/// Sets conditions in the list of a Work, and those that follow from them and from the health of
+/// its objects; returns whether anything has changed. A Work without the conditions that Karmada
+/// lacks gets them with its next change, so that an upgrade does not write every Work.
+pub(crate) fn set_conditions(
+    all: &mut Vec<Condition>,
+    conditions: &[WorkCondition],
+    health: &WorkHealth<'_>,
+    generation: i64,
+    now: Timestamp,
+) -> bool {
+    let has = |all: &[Condition], kind: &str| all.iter().any(|c| c.condition_type == kind);
+    let written_at = rfc3339_seconds(now);
+    let mut changed = false;
+    let (own, karmadas): (Vec<_>, Vec<_>) = conditions.iter().partition(|c| c.kind == PROPAGATED);
+    for condition in karmadas {
+        changed |= set_status_condition(all, condition.to_condition(generation, &written_at));
+    }
+    for condition in own {
+        if changed || condition.status != "True" || has(all, PROPAGATED) {
+            changed |= set_status_condition(all, condition.to_condition(generation, &written_at));
+        }
+    }
+    if changed || has(all, AVAILABLE) {
+        changed |= set_derived_conditions(all, health, now);
+    }
+    changed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::conditions::set_status_condition;
 
     /// The list after the conditions were set; `None` if it has not changed.
     fn merge_conditions(
@@ -172,11 +189,48 @@ mod tests {
         assert_eq!(failed[1].last_transition_time, "t2");
         assert_eq!(failed[1].message, "why");
         assert_eq!(failed[1].reason, "AppliedFailed");
-        let labeled = not_managed_condition(&["x".into()]);
-        assert!(is_changed(&old, &labeled) && is_changed(&old, &not_managed_condition(&[])));
         assert!(
             is_changed(&old, &dispatching_condition(true))
                 && !is_changed(&old, &dispatching_condition(false))
         );
+    }
+
+    // proves: EXE-propagated, EXE-upgrade-quiet
+    #[test]
+    fn a_work_gets_further_conditions_with_its_next_change() {
+        let now = Timestamp::UNIX_EPOCH;
+        let health = || WorkHealth {
+            manifests: 1,
+            reported: vec!["Healthy"],
+        };
+        let propagated = WorkCondition {
+            kind: PROPAGATED,
+            status: "True",
+            reason: "Propagated",
+            message: String::new(),
+        };
+        let conditions = [
+            dispatching_condition(false),
+            applied_condition(Ok(())),
+            propagated,
+        ];
+        let mut old = merge_conditions(&[], &conditions[..2], 1, "t1").unwrap();
+        let set = |all: &mut Vec<Condition>, generation: i64| {
+            set_conditions(all, &conditions, &health(), generation, now)
+        };
+        assert!(!set(&mut old, 1), "nothing that Karmada writes has changed");
+        assert!(set(&mut old, 2));
+        let kinds: Vec<_> = old.iter().map(|c| c.condition_type.as_str()).collect();
+        let expected = [
+            DISPATCHING,
+            APPLIED,
+            PROPAGATED,
+            AVAILABLE,
+            "Progressing",
+            "Degraded",
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!(old[2].observed_generation, 2);
+        assert!(!set(&mut old, 2));
     }
 }

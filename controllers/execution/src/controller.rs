@@ -17,18 +17,18 @@ use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpret
 use karmada_api::names;
 use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{OVERRIDDEN_FIELDS, WORK_NAME, WORK_NAMESPACE};
-use machinery::conditions::set_status_condition;
-use machinery::time::{Clock, rfc3339_seconds};
+use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use members::MemberAccess;
 use serde_json::json;
 
 use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
-use crate::conditions::WorkCondition;
+use crate::conditions::{WorkCondition, set_conditions};
 use crate::custom_schemas::CustomSchemas;
 use crate::idle_informers::{IdleInformerChecker, manifest_kinds};
 use crate::manifest::EncodedWork;
 use crate::options::{ExecutionControllerOptions, ExecutionScope};
+use crate::propagation::undeleted_condition;
 
 const BY_CLUSTER: &str = "cluster";
 /// The interpreter operations that decide which fields of an observed object are retained.
@@ -299,7 +299,12 @@ impl ExecutionController {
         lane.synced_works.begin(key.to_owned());
         let work = EncodedWork::parse(&object).map_err(Error::blocked)?;
         if object.meta().deleting {
-            self.delete_work(cluster, &object, &work).await
+            let deleted = self.delete_work(cluster, &object, &work).await;
+            if let Err(error) = &deleted {
+                let condition = undeleted_condition(error);
+                self.update_conditions(&object, &work, &[condition]).await?;
+            }
+            deleted
         } else {
             self.apply_work(cluster, lane, &object, &work, attempt)
                 .await
@@ -369,27 +374,33 @@ impl ExecutionController {
         conditions: &[WorkCondition],
     ) -> Result<(), Error> {
         let key = object.meta().key();
+        // The controller of Work status writes conditions, too: what it wrote while the member was
+        // written to must not be lost.
+        let cached = self.works.get_by_key(&key);
+        let cached = cached.filter(|cached| cached.uid() == object.uid());
+        let base = cached.as_ref().unwrap_or(object);
         // The last write may not have arrived by the watch yet: compared with the older copy, a
         // recovery would look unchanged.
-        let newer = if self.condition_writes.is_ahead_of(&key, object) {
+        let newest = if self.condition_writes.is_ahead_of(&key, base) {
             let at = ResourcePath::of_object(&WORKS, object);
-            let Some(newest) = ignore_not_found(self.control_plane.get(at).await)? else {
+            let newest = ignore_not_found(self.control_plane.get(at).await)?;
+            let Some(newest) = newest else {
                 return Ok(());
             };
-            let newer = EncodedWork::parse(&newest).map_err(Error::blocked)?;
-            Some(newer.conditions)
+            Some(EncodedWork::parse(&newest).map_err(Error::blocked)?)
+        } else if base.revision() != object.revision() {
+            Some(EncodedWork::parse(base).map_err(Error::blocked)?)
         } else {
             None
         };
-        let mut all = newer.unwrap_or_else(|| work.conditions.clone());
-        let now = rfc3339_seconds(self.clock.now());
-        let mut changed = false;
-        for condition in conditions {
-            let condition = condition.to_condition(object.meta().generation, &now);
-            changed |= set_status_condition(&mut all, condition);
-        }
-        // Only this controller writes the conditions, so the patch is guarded by the uid and not by
-        // the resourceVersion: the controller that writes the collected status does not delay it.
+        let current = newest.as_ref().unwrap_or(work);
+        let mut all = current.conditions.clone();
+        let (generation, now) = (object.meta().generation, self.clock.now());
+        let health = current.work_health();
+        let changed = set_conditions(&mut all, conditions, &health, generation, now);
+        // The patch is guarded by the uid and not by the resourceVersion, so that the controller
+        // that writes the collected status does not delay it; that one repairs the conditions which
+        // follow from health if the two have met.
         let patch = changed.then(|| {
             let uid = object.uid();
             Patch::Merge(json!({"metadata": {"uid": uid}, "status": {"conditions": all}}))

@@ -1,6 +1,7 @@
 //! Deletes or releases the objects in a member when their Work is deleted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{
     Api, DeleteOptions, DeletionPropagation, ResourcePath, WriteOptions, ignore_not_found,
@@ -11,8 +12,8 @@ use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS,
-    MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION, TEMPLATE_UID,
-    WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+    MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, REMOVAL_AWAITED_BY,
+    TEMPLATE_GENERATION, TEMPLATE_UID, WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
 use machinery::Object;
 use serde_json::Value;
@@ -22,6 +23,12 @@ use crate::controller::ExecutionController;
 use crate::manifest::{EncodedManifest, EncodedWork, MappedManifest};
 use crate::member_update::{FieldOwnership, MemberObjectDecision, left_alone_label};
 use crate::metrics::EXECUTION_METRICS;
+use crate::propagation::{PropagationReason, waiting_condition};
+use crate::protected_object::ProtectedObject;
+
+/// How often a member is asked whether an object is gone whose end a template waits for. Its watch
+/// usually says so earlier.
+const REMOVAL_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 const KARMADA_LABELS: [&str; 6] = [
     BINDING_ID,
@@ -57,9 +64,11 @@ impl ExecutionController {
         if !work.finalizers.iter().any(|f| f == WORK_FINALIZER) {
             return Ok(ReconcileAction::Done);
         }
+        let is_awaited = object.meta().label(REMOVAL_AWAITED_BY).is_some();
         // Nothing can be deleted in a cluster that no longer exists.
         if let Some(listed) = self.clusters.get(cluster) {
             if listed.cluster.is_ready() {
+                let mut remaining = Vec::new();
                 for manifest in &work.manifests {
                     let manifest = EncodedManifest::new(manifest.clone());
                     let Some(target) = self.resolve_deletion_target(cluster, &manifest).await?
@@ -70,10 +79,23 @@ impl ExecutionController {
                         self.preserve_object(cluster, &target).await?;
                     } else {
                         self.delete_object(cluster, &target).await?;
+                        if is_awaited && self.is_being_removed(cluster, &target).await? {
+                            remaining.push(target.object_key());
+                        }
                     }
+                }
+                if !remaining.is_empty() {
+                    let message = format!("{} is being deleted", remaining.join(", "));
+                    let reason = PropagationReason::WaitingForRemoval;
+                    let condition = waiting_condition(reason, message);
+                    self.update_conditions(object, work, &[condition]).await?;
+                    return Ok(ReconcileAction::RequeueAfter(REMOVAL_CHECK_INTERVAL));
                 }
             } else if !listed.is_terminating() {
                 // Reconciled again when the cluster becomes ready or is deleted.
+                let message = format!("cluster {cluster} is not Ready");
+                let condition = waiting_condition(PropagationReason::WaitingForRemoval, message);
+                self.update_conditions(object, work, &[condition]).await?;
                 return Ok(ReconcileAction::Done);
             }
         }
@@ -143,7 +165,7 @@ impl ExecutionController {
         let Some(observed) = self.get_observed(cluster, target).await? else {
             return Ok(());
         };
-        let Some(options) = delete_options(&observed) else {
+        let Some(options) = delete_options(target.manifest, &observed) else {
             return Ok(());
         };
         let api = self.api(cluster)?;
@@ -158,6 +180,21 @@ impl ExecutionController {
         Ok(())
     }
 
+    /// Whether the member still has the managed object, as it does while others hold finalizers.
+    async fn is_being_removed(
+        &self,
+        cluster: &str,
+        target: &MappedManifest<'_>,
+    ) -> Result<bool, Error> {
+        let api = self.api(cluster)?;
+        let at = ResourcePath::object(&target.mapping.gvr, target.namespace, target.name);
+        let current = ignore_not_found(self.with_call_timeout(api.get(at)).await)?;
+        Ok(current.is_some_and(|current| {
+            let head = current.meta();
+            head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE)
+        }))
+    }
+
     /// Keeps the object and removes the labels and annotations that mark it as managed.
     async fn preserve_object(
         &self,
@@ -168,6 +205,9 @@ impl ExecutionController {
         let Some(observed) = observed.filter(|o| left_alone_label(o).is_none()) else {
             return Ok(());
         };
+        if ProtectedObject::of(target.manifest, &observed).is_some() {
+            return Ok(());
+        }
         let decided = self
             .decide_update(
                 target,
@@ -178,7 +218,9 @@ impl ExecutionController {
                 &FieldOwnership::Kept,
             )
             .await;
-        let MemberObjectDecision::Write(write) = decided.map_err(Error::Blocked)? else {
+        let MemberObjectDecision::Write(write) =
+            decided.map_err(|failure| Error::Blocked(failure.text))?
+        else {
             return Ok(());
         };
         let api = self.api(cluster)?;
@@ -198,11 +240,12 @@ impl ExecutionController {
 }
 
 /// How a member's object is deleted; `None` if it must not be.
-fn delete_options(observed: &Object) -> Option<DeleteOptions> {
+fn delete_options(manifest: &EncodedManifest, observed: &Object) -> Option<DeleteOptions> {
     let head = observed.meta();
     let is_managed = !head.deleting
         && head.label(MANAGED) == Some(MANAGED_VALUE)
-        && left_alone_label(observed).is_none();
+        && left_alone_label(observed).is_none()
+        && ProtectedObject::of(manifest, observed).is_none();
     is_managed.then(|| DeleteOptions {
         uid: Some(observed.uid().to_owned()),
         propagation: Some(DeletionPropagation::Background),
@@ -235,7 +278,8 @@ mod tests {
                 metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             }
             let observed = Object::from_value(&json!({ "metadata": metadata })).unwrap();
-            delete_options(&observed).map(|options| (options.uid, options.propagation))
+            let manifest = EncodedManifest::new(bytes::Bytes::new());
+            delete_options(&manifest, &observed).map(|options| (options.uid, options.propagation))
         };
         let expected = Some((Some("u".to_owned()), Some(DeletionPropagation::Background)));
         assert_eq!(check("true", false), expected);
@@ -255,8 +299,9 @@ mod tests {
             let labels = json!({MANAGED: MANAGED_VALUE, key: value});
             let metadata = json!({"name": "a", "uid": "u", "labels": labels});
             let observed = Object::from_value(&json!({ "metadata": metadata })).unwrap();
+            let manifest = EncodedManifest::new(bytes::Bytes::new());
             assert_eq!(
-                delete_options(&observed).is_some(),
+                delete_options(&manifest, &observed).is_some(),
                 deleted,
                 "{key}={value}"
             );

@@ -21,6 +21,8 @@ mod member_merge;
 mod member_update;
 mod metrics;
 mod options;
+mod propagation;
+mod protected_object;
 mod repair_backoff;
 mod stop_idle_informers;
 #[cfg(test)]

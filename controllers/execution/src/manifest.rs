@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::EncodedObjectBody;
+use controller_context::WorkHealth;
 use flotilla_runtime::RestMapping;
 use karmada_api::binding::{Condition, KarmadaObjectMeta};
 use karmada_api::well_known_keys::{OVERRIDDEN_FIELDS, TEMPLATE_UID};
@@ -30,6 +31,8 @@ pub(crate) struct EncodedWork {
     pub(crate) conditions: Vec<Condition>,
     /// The fields in which overrides win over what the member retains, as JSON pointers.
     pub(crate) overridden_fields: Vec<String>,
+    /// The health of each object that has reported.
+    health: Vec<String>,
     /// Each one encoded.
     pub(crate) manifests: Vec<Bytes>,
 }
@@ -47,8 +50,17 @@ impl EncodedWork {
             finalizers: work.metadata.finalizers,
             suspend_dispatching: work.spec.suspend_dispatching == Some(true),
             preserve_resources_on_deletion: work.spec.preserve_resources_on_deletion == Some(true),
+            health: work.status.health(),
             conditions: work.status.conditions,
         })
+    }
+
+    /// The health of the objects as it was reported last.
+    pub(crate) fn work_health(&self) -> WorkHealth<'_> {
+        WorkHealth {
+            manifests: self.manifests.len(),
+            reported: self.health.iter().map(String::as_str).collect(),
+        }
     }
 
     pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
@@ -82,9 +94,23 @@ struct WorkloadTemplateFields<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct WorkStatusFields {
     conditions: Vec<Condition>,
+    manifest_statuses: Vec<ManifestHealth>,
+}
+
+impl WorkStatusFields {
+    fn health(&self) -> Vec<String> {
+        let statuses = self.manifest_statuses.iter();
+        statuses.map(|status| status.health.clone()).collect()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ManifestHealth {
+    health: String,
 }
 
 /// An encoded manifest, and which object it is. A field that is missing, or is no text, is
@@ -121,11 +147,24 @@ impl EncodedManifest {
 
     /// The uid of the template that the manifest was made from.
     pub(crate) fn template_uid(&self) -> String {
+        self.annotation(TEMPLATE_UID)
+    }
+
+    /// The value of an annotation; empty if there is none.
+    pub(crate) fn annotation(&self, key: &str) -> String {
         let head: ManifestFields<'_> = machinery::json::from_slice(&self.bytes).unwrap_or_default();
         let metadata: ManifestMetadataFields<'_> = parse_or_default(head.metadata);
         let annotations: BTreeMap<String, Value> = parse_or_default(metadata.annotations);
-        let uid = annotations.get(TEMPLATE_UID).and_then(Value::as_str);
-        uid.unwrap_or_default().to_owned()
+        let value = annotations.get(key).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    }
+
+    /// The name of the object among those of its Work.
+    pub(crate) fn object_key(&self) -> String {
+        match self.namespace.as_str() {
+            "" => format!("{} {}", self.kind, self.name),
+            namespace => format!("{} {namespace}/{}", self.kind, self.name),
+        }
     }
 
     pub(crate) fn tree(&self) -> serde_json::Result<Value> {
@@ -198,11 +237,7 @@ impl<'a> MappedManifest<'a> {
 
     /// The name of the object among those of its Work.
     pub(crate) fn object_key(&self) -> String {
-        let kind = self.mapping.kind();
-        match self.namespace {
-            "" => format!("{kind} {}", self.name),
-            namespace => format!("{kind} {namespace}/{}", self.name),
-        }
+        self.manifest.object_key()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::field_managers::FieldManagers;
 use crate::list_keys::schema_of;
 use crate::manifest::MappedManifest;
 use crate::member_merge::RemovalRule;
+use crate::propagation::{PropagationFailure, PropagationReason};
 
 /// A comparison has a tree of the manifest and one of the observed object, of which the update is
 /// made.
@@ -63,13 +64,13 @@ impl ExecutionController {
         observed: &Object,
         mode: UpdateMode,
         ownership: &FieldOwnership,
-    ) -> Result<MemberObjectDecision, String> {
+    ) -> Result<MemberObjectDecision, PropagationFailure> {
         let manifest = target.manifest;
         let bytes = estimate_encoded_tree_bytes(manifest.bytes())
             + estimate_encoded_tree_bytes(observed.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
-        let observed = observed.value().map_err(|e| e.to_string())?;
-        let mut tree = manifest.tree().map_err(|e| e.to_string())?;
+        let observed = observed.value().map_err(PropagationFailure::compute)?;
+        let mut tree = manifest.tree().map_err(PropagationFailure::compute)?;
         change(&mut tree);
         let Some(desired) = desired_object(tree, &observed) else {
             return Ok(MemberObjectDecision::Foreign);
@@ -81,7 +82,10 @@ impl ExecutionController {
             FieldOwnership::Managers(managers) => RemovalRule::Owned(managers.owners()),
         };
         let retained = self.retain(target, desired.tree, overridden_fields, &observed);
-        let retained = retained.await?;
+        let retained = retained.await.map_err(|text| PropagationFailure {
+            reason: PropagationReason::FieldRetentionFailed,
+            text,
+        })?;
         let schema = self.schema_of(&target.mapping, &retained, &observed).await;
         let update = update_of(retained, &observed, schema.as_ref(), mode, &rule);
         let is_unknown = !desired.adopts && matches!(ownership, FieldOwnership::Unknown);
@@ -92,7 +96,9 @@ impl ExecutionController {
             return Ok(MemberObjectDecision::Nothing);
         };
         Ok(MemberObjectDecision::Write(MemberObjectWrite {
-            body: manifest.encode(&object).map_err(|e| e.to_string())?,
+            body: manifest
+                .encode(&object)
+                .map_err(PropagationFailure::compute)?,
             keeps_member_fields: update.keeps_member_fields,
         }))
     }

@@ -15,7 +15,8 @@ use flotilla_runtime::{
 };
 use karmada_api::names;
 use karmada_api::well_known_keys::{
-    APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION, STATUS_COLLECTION, STATUS_COLLECTION_DISABLED,
+    APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION, STATUS_COLLECTION,
+    STATUS_COLLECTION_DISABLED, is_orphaned_on_deletion,
 };
 use machinery::{Gvk, Gvr, Object};
 use overrides::{
@@ -149,7 +150,14 @@ impl NamespaceSyncController {
         let about = InvolvedObject::new("v1", "Namespace", &namespace);
         let mut failed = Vec::new();
         let clusters = self.clusters.list();
-        for listed in clusters.iter().filter(|c| !c.is_terminating()) {
+        // The cluster in which the control plane runs has the namespace itself.
+        let own_id = self.namespaces.get("", "kube-system");
+        let own_id = own_id.as_ref().map_or("", |namespace| namespace.uid());
+        let is_host = |c: &ListedCluster| !own_id.is_empty() && c.cluster.spec.id == *own_id;
+        let targets = clusters
+            .iter()
+            .filter(|c| !c.is_terminating() && !is_host(c));
+        for listed in targets {
             let cluster = listed.name();
             let outcome = match self.build_work(&namespace, tree.clone(), listed, &overrides) {
                 Ok((record, draft)) => {
@@ -202,7 +210,8 @@ impl NamespaceSyncController {
             owner_references: vec![owner],
             manifest: copy,
             suspend_dispatching: None,
-            preserve_resources_on_deletion: None,
+            preserve_resources_on_deletion: is_orphaned_on_deletion(&namespace.annotations())
+                .then_some(true),
         };
         Ok((record, draft))
     }

@@ -1,8 +1,10 @@
 //! The few fields of a Work that the status controllers read, decoded from its bytes
 //! without the manifests' content, which the shared decoded Work has.
 
+use controller_context::{APPLIED, AVAILABLE, WorkHealth, set_derived_conditions};
+use jiff::Timestamp;
 use karmada_api::binding::Condition;
-use karmada_api::work::{ManifestIdentity, WorkSpecManifestIdentities, WorkStatus};
+use karmada_api::work::{ManifestIdentity, ManifestStatus, WorkSpecManifestIdentities, WorkStatus};
 use machinery::{Object, object};
 use serde::Deserialize;
 
@@ -25,7 +27,29 @@ impl PartialWork {
 
     fn applied_condition(&self) -> Option<&Condition> {
         let mut all = self.status.conditions.iter();
-        all.find(|c| c.condition_type == "Applied")
+        all.find(|c| c.condition_type == APPLIED)
+    }
+
+    /// The conditions after the objects have these statuses, and whether they differ.
+    pub(crate) fn conditions_with(
+        &self,
+        statuses: &[ManifestStatus],
+        now: Timestamp,
+    ) -> (Vec<Condition>, bool) {
+        let mut conditions = self.status.conditions.clone();
+        let health = WorkHealth {
+            manifests: self.manifests().len(),
+            reported: statuses.iter().map(|s| s.health.as_str()).collect(),
+        };
+        let changed = set_derived_conditions(&mut conditions, &health, now);
+        (conditions, changed)
+    }
+
+    /// Whether the conditions that follow from health were written before. A Work without them gets
+    /// them with its next status, so that an upgrade does not write every Work.
+    pub(crate) fn has_derived_conditions(&self) -> bool {
+        let mut all = self.status.conditions.iter();
+        all.any(|c| c.condition_type == AVAILABLE)
     }
 
     /// Whether the execution controller has tried to apply the Work.

@@ -164,7 +164,7 @@ fn member_object(member: usize, ready: i64) -> Value {
     copy
 }
 
-// proves: STA-path, STA-template, STA-event, STA-no-write
+// proves: STA-path, STA-template, STA-event, STA-no-write, STA-derived-conditions
 #[tokio::test]
 async fn member_status_reaches_work_binding_and_template() {
     let mut plane = StatusFixture::new();
@@ -187,7 +187,15 @@ async fn member_status_reaches_work_binding_and_template() {
             "status": {"generation": 1, "resourceTemplateGeneration": 1, "observedGeneration": 1, "replicas": 1,
                        "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}}])
     );
-    assert_eq!(work["status"]["conditions"][0]["type"], "Applied");
+    assert_eq!(
+        condition_states(&work),
+        [
+            "Applied True",
+            "Available True ObjectsHealthy",
+            "Progressing False Completed",
+            "Degraded False AsDesired"
+        ]
+    );
     plane
         .wait_until(|c| {
             StatusFixture::binding_of(c)["status"]["aggregatedStatus"][0]["health"] == "Healthy"
@@ -252,7 +260,25 @@ async fn member_status_reaches_work_binding_and_template() {
         "{writes:?}"
     );
     assert_eq!(writes.len(), 3, "{writes:?}");
+    let work = plane.control.get_object(&WORKS, "karmada-es-m1", "web-1");
+    assert_eq!(
+        condition_states(&work.unwrap())[1..3],
+        [
+            "Available False ObjectsUnhealthy",
+            "Progressing True ObjectsUnhealthy"
+        ],
+        "in the same write as the health"
+    );
     plane.tasks.stop().await;
+}
+
+/// Type, status and reason of the conditions of a Work.
+fn condition_states(work: &Value) -> Vec<String> {
+    let conditions = work["status"]["conditions"].as_array().unwrap();
+    let text = |c: &Value, key: &str| c[key].as_str().unwrap_or_default().to_owned();
+    let words = |c: &Value| ["type", "status", "reason"].map(|key| text(c, key));
+    let states = conditions.iter().map(|c| words(c).join(" "));
+    states.map(|state| state.trim_end().to_owned()).collect()
 }
 
 // proves: STA-starts, STA-unapplied

@@ -30,6 +30,7 @@ pub mod replica_preference;
 pub mod resource_registry;
 pub mod resources;
 pub mod taint_policy;
+pub mod tls_validations;
 pub mod well_known_keys;
 pub mod work;
 

@@ -1,5 +1,7 @@
 //! Keys and values of labels and annotations, names of finalizers, and keys of taints.
 
+use std::collections::BTreeMap;
+
 pub const POLICY_ID: &str = "propagationpolicy.karmada.io/permanent-id";
 pub const CLUSTER_POLICY_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
 pub const BINDING_ID: &str = "resourcebinding.karmada.io/permanent-id";
@@ -61,6 +63,20 @@ pub const FAILOVER: &str = "flotilla.io/failover";
 pub const FAILOVER_AUTO: &str = "auto";
 /// On policies: how long a cluster may be not Ready before resources are evicted.
 pub const FAILOVER_AFTER: &str = "flotilla.io/failover-after";
+/// On templates: `true` leaves the objects in members when the template is deleted. Karmada has no
+/// such annotation.
+pub const ORPHAN: &str = "flotilla.io/orphan";
+/// The same, as KubeFed's federated objects have it.
+pub const KUBEFED_ORPHAN: &str = "kubefed.io/orphan";
+
+/// On policies: `true` holds the deletion of a template until no member has a copy. Karmada has no
+/// such annotation.
+pub const WAIT_FOR_REMOVAL: &str = "flotilla.io/wait-for-removal";
+/// On templates whose deletion is held: the copies that are waited for.
+pub const WAITING_FOR_REMOVAL: &str = "flotilla.io/waiting-for-removal";
+/// On deleted Works that stay until their objects are gone: the uid of the template.
+pub const REMOVAL_AWAITED_BY: &str = "flotilla.io/removal-awaited-by";
+
 /// On bindings: JSON of the targets before each failover, by the name of the failed cluster.
 pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
 
@@ -110,6 +126,10 @@ pub const IMPERSONATE_UID: &str = "flotilla.io/impersonate-uid";
 /// commas. Karmada has no such annotation.
 pub const IMPERSONATE_EXTRA_KEYS: &str = "flotilla.io/impersonate-extra-keys";
 
+/// On Clusters: the parts of the verification of its API server's certificate that are switched
+/// off, separated by commas. Karmada has no such annotation.
+pub const DISABLED_TLS_VALIDATIONS: &str = "flotilla.io/disabled-tls-validations";
+
 /// On ResourceRegistries: `true` permits addresses of the backend without TLS. Karmada permits
 /// them without the annotation.
 pub const INSECURE_BACKEND_STORE: &str = "flotilla.io/insecure-backend-store";
@@ -139,6 +159,9 @@ pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
 pub const POLICY_FINALIZER: &str = "karmada.io/propagation-policy-controller";
 pub const CLUSTER_POLICY_FINALIZER: &str = "karmada.io/cluster-propagation-policy-controller";
 
+/// On templates whose policy holds their deletion.
+pub const WAIT_FOR_REMOVAL_FINALIZER: &str = "flotilla.io/wait-for-removal";
+
 /// On Works with an EndpointSlice of a member.
 pub const ENDPOINT_SLICE_FINALIZER: &str = "karmada.io/endpointslice-controller";
 /// On Works with an EndpointSlice of a member that is dispatched to other members.
@@ -150,10 +173,17 @@ pub const TAINT_UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
 pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
 pub const TAINT_UNREACHABLE: &str = "cluster.karmada.io/unreachable";
 
+/// Whether the deletion of a template with these annotations leaves its objects in members.
+pub fn is_orphaned_on_deletion(annotations: &BTreeMap<String, String>) -> bool {
+    let is_set = |key: &str| annotations.get(key).is_some_and(|value| value == "true");
+    is_set(ORPHAN) || is_set(KUBEFED_ORPHAN)
+}
+
 /// Whether objects of this namespace are never propagated.
 pub fn is_reserved_namespace(namespace: &str) -> bool {
     namespace == "karmada-system"
         || namespace == "karmada-cluster"
+        || namespace == "flotilla-system"
         || namespace.starts_with(super::names::EXECUTION_SPACE_PREFIX)
 }
 
@@ -167,6 +197,7 @@ mod tests {
         for (namespace, reserved) in [
             ("karmada-system", true),
             ("karmada-cluster", true),
+            ("flotilla-system", true),
             ("karmada-es-m1", true),
             ("karmada-es", false),
             ("karmada", false),

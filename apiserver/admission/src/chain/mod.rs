@@ -308,6 +308,7 @@ impl AdmissionChain {
                 invalid_unless_empty(attributes, new, cluster::validate(new, old))?;
                 let secrets = cluster::SECRETS.to_authorize(new, old);
                 self.authorize_secrets(attributes, new, &secrets).await?;
+                return Ok(cluster::warnings(new));
             }
             ("search.karmada.io", "ResourceRegistry") => {
                 invalid_unless_empty(attributes, new, resource_registry::validate(new, old))?;

@@ -6,7 +6,10 @@ mod resource_models;
 use jiff::Timestamp;
 use karmada_api::cluster::Taint;
 use karmada_api::impersonated_identity::{extra_keys, validate_extra_key};
-use karmada_api::well_known_keys::{IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID};
+use karmada_api::tls_validations::DisabledTlsValidations;
+use karmada_api::well_known_keys::{
+    DISABLED_TLS_VALIDATIONS, IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID,
+};
 use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_label_value};
 use machinery::time::rfc3339_seconds;
@@ -72,6 +75,7 @@ pub(crate) const SECRETS: SecretReferenceFields = SecretReferenceFields {
         "/spec/proxyURL",
         "/spec/proxyHeader",
         "/spec/insecureSkipTLSVerification",
+        "/metadata/annotations/flotilla.io~1disabled-tls-validations",
     ],
     sent_to: "spec.apiEndpoint",
 };
@@ -88,6 +92,7 @@ pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> 
         &mut errors,
     );
     validate_impersonation(cluster, &mut errors);
+    validate_disabled_tls_validations(cluster, &mut errors);
     let spec = get(cluster, "/spec");
     validate_connection(spec, &mut errors);
     let transport = ["/spec/apiEndpoint", "/spec/insecureSkipTLSVerification"];
@@ -120,6 +125,33 @@ fn validate_impersonation(cluster: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(field, value, detail));
         }
     }
+}
+
+/// Validates the annotation that switches off parts of the verification of the API server's
+/// certificate, which Karmada does not have.
+fn validate_disabled_tls_validations(cluster: &Value, errors: &mut Vec<FieldError>) {
+    let value = &get(cluster, "/metadata/annotations")[DISABLED_TLS_VALIDATIONS];
+    if value.is_null() {
+        return;
+    }
+    let text = value.as_str().unwrap_or_default();
+    if let Err(detail) = DisabledTlsValidations::parse(text) {
+        let field = format!("metadata.annotations[{DISABLED_TLS_VALIDATIONS}]");
+        errors.push(FieldError::invalid(field, value, detail));
+    }
+}
+
+/// Warns of an API server whose certificate is not verified completely.
+pub(crate) fn warnings(cluster: &Value) -> Vec<String> {
+    let value = &get(cluster, "/metadata/annotations")[DISABLED_TLS_VALIDATIONS];
+    let parsed = value.as_str().map(DisabledTlsValidations::parse);
+    let Some(Ok(parts)) = parsed else {
+        return Vec::new();
+    };
+    let parts = parts.to_text();
+    vec![format!(
+        "metadata.annotations[{DISABLED_TLS_VALIDATIONS}]: {parts} of the certificate of the API server is not verified, so that another server may receive the credentials of this cluster"
+    )]
 }
 
 fn validate_connection(spec: &Value, errors: &mut Vec<FieldError>) {

@@ -516,3 +516,38 @@ fn annotations_about_uid_and_extras_are_validated() {
         assert_eq!(validation_errors(&cluster), expected, "{value}");
     }
 }
+
+// proves: TLV-invalid, TLV-warning
+#[test]
+fn disabled_tls_validations_are_validated_and_warned_of() {
+    let key = DISABLED_TLS_VALIDATIONS;
+    for (value, valid) in [
+        (json!("SubjectName"), true),
+        (json!("ValidityPeriod,SubjectName"), true),
+        (json!("*"), false),
+        (json!(""), false),
+    ] {
+        let cluster = json!({"metadata": {"name": "m", "annotations": {key: value}}});
+        let mut errors = Vec::new();
+        validate_disabled_tls_validations(&cluster, &mut errors);
+        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        let field = format!("metadata.annotations[{key}]");
+        let expected = [field.as_str()];
+        assert_eq!(fields, &expected[usize::from(valid)..], "{value}");
+        assert_eq!(warnings(&cluster).len(), usize::from(valid), "{value}");
+    }
+    assert!(warnings(&json!({"metadata": {"name": "m"}})).is_empty());
+}
+
+/// Who may have a member's token sent elsewhere needs the right to read it.
+// proves: TLV-rights
+#[test]
+fn a_change_of_the_verification_uses_the_secrets_anew() {
+    let cluster = |validations: &str| {
+        json!({"metadata": {"annotations": {DISABLED_TLS_VALIDATIONS: validations}},
+            "spec": {"secretRef": {"namespace": "n", "name": "s"}}})
+    };
+    let (old, new) = (cluster("SubjectName"), cluster("ValidityPeriod"));
+    assert_eq!(SECRETS.to_authorize(&new, Some(&old)).len(), 1);
+    assert!(SECRETS.to_authorize(&old, Some(&old)).is_empty());
+}

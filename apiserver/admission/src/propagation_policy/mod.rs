@@ -148,6 +148,7 @@ pub(crate) fn validate(attributes: &AdmissionAttributes<'_>, policy: &Value) -> 
     validate_selectors(attributes.namespace, spec, &mut errors);
     validate_suspension(spec, &mut errors);
     validate_automatic_failover(policy, &mut errors);
+    validate_wait_for_removal(policy, &mut errors);
     errors
 }
 
@@ -163,6 +164,16 @@ fn validate_automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
             &invalid.value.into(),
             invalid.reason,
         ));
+    }
+}
+
+/// Validates the annotation that holds the deletion of templates, which Karmada does not have.
+fn validate_wait_for_removal(policy: &Value, errors: &mut Vec<FieldError>) {
+    let key = well_known_keys::WAIT_FOR_REMOVAL;
+    let value = &get(policy, "/metadata/annotations")[key];
+    if !value.is_null() && value != "true" && value != "false" {
+        let field = format!("metadata.annotations[{key}]");
+        errors.push(FieldError::invalid(field, value, "must be true or false"));
     }
 }
 

@@ -331,3 +331,22 @@ fn permanent_id_and_scheduler_are_immutable() {
     );
     assert_eq!(result, Err(required));
 }
+
+// proves: RMW-invalid
+#[test]
+fn the_annotation_that_holds_deletions_is_validated() {
+    for (value, valid) in [
+        (json!("true"), true),
+        (json!("false"), true),
+        (json!("yes"), false),
+        (json!(""), false),
+    ] {
+        let annotations = json!({well_known_keys::WAIT_FOR_REMOVAL: value});
+        let policy = json!({"metadata": {"annotations": annotations}});
+        let mut errors = Vec::new();
+        validate_wait_for_removal(&policy, &mut errors);
+        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        let expected = ["metadata.annotations[flotilla.io/wait-for-removal]"];
+        assert_eq!(fields, &expected[usize::from(valid)..], "{value}");
+    }
+}

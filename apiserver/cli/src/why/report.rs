@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karmada_api::binding::PLACED_NOWHERE;
+use karmada_api::binding::{Condition, PLACED_NOWHERE};
+use karmada_api::well_known_keys::{TEMPLATE_GENERATION, WAITING_FOR_REMOVAL};
 use karmada_api::{FeatureGates, ResourceBinding, Work, names};
 use machinery::Object;
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideFailure};
@@ -11,6 +12,11 @@ use serde::{Deserialize, Serialize};
 use simulation::ClaimExplanation;
 
 use super::inputs::WhyInputs;
+
+/// The reason of Propagated when a label in the member says that the object is left alone.
+const LEFT_ALONE: &str = "ManagedLabelFalse";
+/// The reason of a cluster for which the override policies fail: there is no Work to say so.
+const OVERRIDES_FAILED: &str = "ApplyOverridesFailed";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -140,6 +146,9 @@ pub(crate) struct ClusterRow {
     /// Why the override policies cannot be applied for this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) override_failure: Option<String>,
+    /// Why the cluster has not what it should have, in one word of a fixed list.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -151,6 +160,10 @@ pub(crate) struct WorkSummary {
     pub(crate) applied: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
+    /// The generation of the template that the cluster has; empty if that is not known, or the
+    /// template has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) generation: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) health: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -206,6 +219,11 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
                     .filter_map(|row| pending_of_cluster(row, binding)),
             );
         }
+    }
+    if let Some(copies) = template.annotations().get(WAITING_FOR_REMOVAL) {
+        pending.push(format!(
+            "it is deleted, and held until its copies are gone: {copies}"
+        ));
     }
     if inputs.binding.is_none() {
         pending.extend(inputs.last_failure.clone());
@@ -292,9 +310,38 @@ fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRo
                 .map(|(object, work)| work_summary(object, work)),
             overrides,
             override_failure,
+            reason: String::new(),
         }
     };
-    names.into_iter().map(row).collect()
+    let with_reason = |mut row: ClusterRow| {
+        row.reason = match (&row.override_failure, inputs.works.get(&row.name)) {
+            (Some(_), _) => OVERRIDES_FAILED.to_owned(),
+            (None, Some((_, work))) => {
+                unpropagated(work).map_or_else(String::new, |c| c.reason.clone())
+            }
+            (None, None) => String::new(),
+        };
+        row
+    };
+    names.into_iter().map(row).map(with_reason).collect()
+}
+
+/// The condition Propagated of a Work whose cluster has not what the Work says.
+fn unpropagated(work: &Work) -> Option<&Condition> {
+    let condition = work.condition("Propagated");
+    condition.filter(|c| c.status != "True")
+}
+
+/// The generation of the template that a cluster has; empty while the Work is not applied as it is.
+fn propagated_generation(object: &Object, work: &Work) -> String {
+    let is_current =
+        |c: &&Condition| c.status == "True" && c.observed_generation == object.meta().generation;
+    let manifest = work.spec.workload.manifests.first();
+    let generation = work
+        .condition("Applied")
+        .filter(is_current)
+        .and_then(|_| manifest?["metadata"]["annotations"][TEMPLATE_GENERATION].as_str());
+    generation.unwrap_or_default().to_owned()
 }
 
 /// Applies the override policies to the template as the binding controller does.
@@ -323,6 +370,10 @@ fn cluster_readiness(inputs: &WhyInputs, name: &str) -> String {
 
 fn work_summary(object: &Object, work: &Work) -> WorkSummary {
     let applied = work.condition("Applied");
+    // The condition that names objects, reasons and versions, if it is there.
+    let explained = unpropagated(work).map(|c| c.message.clone());
+    let left_alone = unpropagated(work).filter(|c| c.reason == LEFT_ALONE);
+    let left_alone = left_alone.map(|c| c.message.clone());
     let health = work.status.manifest_statuses.first();
     WorkSummary {
         namespace: object.namespace().to_owned(),
@@ -330,12 +381,14 @@ fn work_summary(object: &Object, work: &Work) -> WorkSummary {
         applied: applied.map(|c| c.status.clone()).unwrap_or_default(),
         message: applied
             .filter(|c| c.status != "True")
-            .map(|c| c.message.clone())
+            .map(|c| explained.clone().unwrap_or_else(|| c.message.clone()))
+            .or_else(|| explained.clone().filter(|_| applied.is_none()))
             .unwrap_or_default(),
+        generation: propagated_generation(object, work),
         health: health.map(|m| m.health.clone()).unwrap_or_default(),
         deleting: object.meta().deleting,
         conflict: message_if_true(work, "FieldConflict"),
-        not_managed: message_if_true(work, "NotManaged"),
+        not_managed: left_alone.unwrap_or_default(),
     }
 }
 
@@ -399,8 +452,18 @@ fn pending_of_cluster(row: &ClusterRow, binding: &ResourceBinding) -> Option<Str
         None if row.target => "its Work has not been created yet".to_owned(),
         None => return None,
         Some(_) if !row.target && evicted => return None,
-        Some(_) if !row.target => "it is being removed from the cluster".into(),
-        Some(work) if work.applied.is_empty() => "not applied yet".into(),
+        Some(_) if !row.target && row.reason.is_empty() => {
+            "it is being removed from the cluster".into()
+        }
+        Some(_) if !row.target => {
+            format!("it is being removed from the cluster: {}", row.reason)
+        }
+        Some(work) if work.applied.is_empty() && work.message.is_empty() => {
+            "not applied yet".into()
+        }
+        Some(work) if work.applied.is_empty() => {
+            format!("not applied yet: {}: {}", row.reason, work.message)
+        }
         Some(work) if work.applied != "True" => format!("not applied: {}", work.message),
         Some(work) if !work.conflict.is_empty() => {
             format!("another manager undoes repairs: {}", work.conflict)

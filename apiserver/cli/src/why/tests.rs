@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::ApiResource;
-use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
+use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION};
 use karmada_api::{Cluster, ResourceBinding, Work};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
@@ -218,6 +218,51 @@ fn override_policies_are_named_with_their_clusters() {
     let text = text::format_report(&report::build_report(&inputs), false);
     let lines = "\nOverrides:  OverridePolicy n/of-a: a\n            OverridePolicy n/of-b: b\n";
     assert!(text.contains(lines), "{text}");
+}
+
+// proves: CLI-why-reason
+#[test]
+fn the_reason_and_the_generation_of_each_cluster_are_shown() {
+    let spec = json!({"clusters": [{"name": "a"}, {"name": "b"}, {"name": "c"}]});
+    let mut inputs = bound_template(spec, json!({}), json!({}));
+    let names = ["a", "b", "c"];
+    inputs.clusters = names.map(|name| (name.to_owned(), cluster("True"))).into();
+    let applied = |status: &str| json!({"type": "Applied", "status": status, "observedGeneration": 2, "message": "a sum"});
+    let propagated = |reason: &str, message: &str| json!({"type": "Propagated", "status": "False", "reason": reason, "message": message});
+    inputs.works = [
+        ("a", json!([applied("True")])),
+        ("b", json!([applied("False"), propagated("UpdateFailed", "no, the member has generation 6")])),
+        ("c", json!([propagated("ClusterNotReady", "it sleeps")])),
+    ]
+    .map(|(name, conditions)| {
+        let manifest = json!({"metadata": {"annotations": {TEMPLATE_GENERATION: "7"}}});
+        let value = json!({"metadata": {"name": "web-1", "namespace": format!("karmada-es-{name}"), "generation": 2},
+            "spec": {"workload": {"manifests": [manifest]}}, "status": {"conditions": conditions}});
+        let object = object(&value);
+        let view = object.decode().unwrap();
+        (name.to_owned(), (object, view))
+    })
+    .into();
+    let report = report::build_report(&inputs);
+    let rows = report.clusters.iter();
+    let shown = rows.map(|row| {
+        (
+            row.reason.as_str(),
+            row.work.as_ref().unwrap().generation.as_str(),
+        )
+    });
+    let expected = [("", "7"), ("UpdateFailed", ""), ("ClusterNotReady", "")];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    let pending = [
+        "b: not applied: no, the member has generation 6",
+        "c: not applied yet: ClusterNotReady: it sleeps",
+    ];
+    assert_eq!(report.pending[report.pending.len() - 2..], pending);
+    let wide = text::format_report(&report, true);
+    assert!(
+        wide.contains("GENERATION") && wide.contains("UpdateFailed"),
+        "{wide}"
+    );
 }
 
 #[test]

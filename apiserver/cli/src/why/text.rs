@@ -170,7 +170,14 @@ fn cluster_table(report: &WhyReport, wide: bool) -> String {
         "HEALTH",
     ];
     if wide {
-        titles.extend(["CURRENT", "WEIGHT", "ESTIMATE", "WORK-NAME"]);
+        titles.extend([
+            "GENERATION",
+            "REASON",
+            "CURRENT",
+            "WEIGHT",
+            "ESTIMATE",
+            "WORK-NAME",
+        ]);
     }
     titles.push("WHY");
     let rows: Vec<Vec<String>> = report.clusters.iter().map(|row| cells(row, wide)).collect();
@@ -209,6 +216,8 @@ fn cells(row: &ClusterRow, wide: bool) -> Vec<String> {
     ];
     if wide {
         cells.extend([
+            work.map(|w| w.generation.clone()).unwrap_or_default(),
+            row.reason.clone(),
             number(decided.and_then(|d| d.current_replicas)),
             number(decided.and_then(|d| d.weight)),
             decided.and_then(|d| d.estimate.clone()).unwrap_or_default(),

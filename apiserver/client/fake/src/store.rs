@@ -1,6 +1,7 @@
 //! The fake's objects and their history, and the server's rules of a write. Synchronous.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::Timestamp;
 use machinery::{Gvr, Object, Status, time};
@@ -44,7 +45,12 @@ pub(super) struct FakeStore {
     pub(super) paused_watches: HashSet<Gvr>,
     objects: HashMap<Gvr, BTreeMap<FakeNamespacedName, Object>>,
     serial: u64,
+    /// Differs between the servers of a test.
+    server_number: u32,
 }
+
+/// The servers made so far.
+static SERVERS: AtomicU32 = AtomicU32::new(0);
 
 impl FakeStore {
     pub(super) fn new() -> Self {
@@ -57,6 +63,7 @@ impl FakeStore {
             paused_watches: HashSet::new(),
             objects: HashMap::new(),
             serial: 0,
+            server_number: SERVERS.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -341,7 +348,11 @@ impl FakeStore {
 
     fn set_uid_and_creation_timestamp(&mut self, value: &mut Value) {
         self.serial += 1;
-        let uid = format!("00000000-0000-4000-8000-{:012x}", self.serial);
+        // Two servers have no uid in common.
+        let uid = format!(
+            "{:08x}-0000-4000-8000-{:012x}",
+            self.server_number, self.serial
+        );
         let now = time::rfc3339_seconds(self.now);
         let metadata = as_object_mut(&mut value["metadata"]);
         metadata.entry("uid").or_insert_with(|| json!(uid));

@@ -26,6 +26,8 @@ pub struct RestConfig {
     pub ca: Option<Vec<u8>>,
     /// Accepts any server certificate.
     pub insecure_skip_tls_verify: bool,
+    /// The parts of the verification of the server's certificate that are left out.
+    pub tls_exceptions: TlsVerificationExceptions,
     /// The name in the server's certificate, if it is not the host.
     pub tls_server_name: Option<String>,
     pub proxy: Option<ProxyUrl>,
@@ -38,6 +40,22 @@ pub struct RestConfig {
     pub flow_control: Http2FlowControl,
     /// Nothing is sent while the fence is closed.
     pub send_fence: Option<NetworkSendFence>,
+}
+
+/// Parts of the verification of a server's certificate that are left out. The chain to an authority
+/// is verified in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsVerificationExceptions {
+    /// Accepts a certificate of another name.
+    pub subject_name: bool,
+    /// Accepts certificates that are expired, or not valid yet.
+    pub validity_period: bool,
+}
+
+impl TlsVerificationExceptions {
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// HTTP/2 flow control: the windows in bytes that may be in flight unread, and our own
@@ -74,6 +92,7 @@ impl RestConfig {
             server: parse_server_url(server).map_err(RestConfigError)?,
             ca: None,
             insecure_skip_tls_verify: false,
+            tls_exceptions: TlsVerificationExceptions::default(),
             tls_server_name: None,
             proxy: None,
             proxy_headers: Vec::new(),

@@ -51,7 +51,7 @@ use crate::tasks::TaskGroup;
 pub use body::RequestBody;
 pub use config::{
     AuthInfo, ClientCertificate, ExecConfig, Http2FlowControl, ImpersonationConfig, Redacted,
-    RestConfig, RestConfigError,
+    RestConfig, RestConfigError, TlsVerificationExceptions,
 };
 use decode::WatchEventDecoder;
 pub use fence::NetworkSendFence;

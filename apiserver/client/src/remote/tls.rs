@@ -36,6 +36,13 @@ pub fn client_config(
         let authorities = authorities(pem)?;
         let verifier =
             AuthorityOrLeafVerifier::new(roots(&authorities)?, authorities, Arc::clone(&provider))?;
+        let verifier = verifier.with_exceptions(config.tls_exceptions);
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+    } else if !config.tls_exceptions.is_empty() {
+        let verifier = AuthorityOrLeafVerifier::new(native_roots(), Vec::new(), provider)?;
+        let verifier = verifier.with_exceptions(config.tls_exceptions);
         builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))

@@ -294,7 +294,7 @@ impl ClusterProxyBackends {
             }
             _ => None,
         };
-        MemberEndpoint::for_impersonation(name, spec, access.as_ref(), &impersonator)
+        MemberEndpoint::for_impersonation(name, &cluster, access.as_ref(), &impersonator)
             .map_err(ClusterProxyError::Misconfigured)
     }
 
@@ -318,7 +318,7 @@ impl ClusterProxyBackends {
             });
         };
         let secret = self.get_secret(name, reference).await?;
-        MemberEndpoint::new(name, spec, &secret).map_err(ClusterProxyError::Misconfigured)
+        MemberEndpoint::new(name, &cluster, &secret).map_err(ClusterProxyError::Misconfigured)
     }
 
     async fn get_secret(

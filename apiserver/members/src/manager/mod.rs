@@ -334,7 +334,7 @@ impl MemberConnectionController {
                     false => format!("the secret {key:?} of cluster {name:?} is not read yet"),
                 }
             })?;
-        MemberEndpoint::new(name, &cluster.spec, &secret)
+        MemberEndpoint::new(name, cluster, &secret)
     }
 
     /// The secrets of a namespace; a change of the cluster's own secret enqueues `name`

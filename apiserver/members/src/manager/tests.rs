@@ -253,6 +253,7 @@ fn connector_errors_name_the_setting_and_no_secret() {
         ca: ca.into(),
         token: "sesame".into(),
         insecure_skip_tls_verification: false,
+        disabled_tls_validations: karmada_api::tls_validations::DisabledTlsValidations::default(),
         proxy: proxy.into(),
         proxy_headers: Vec::new(),
     };

@@ -295,6 +295,61 @@ async fn preserved_objects_lose_karmadas_labels_and_annotations() {
     plane.tasks.stop().await;
 }
 
+/// The template is deleted right after it was annotated, so that no Work has the annotation yet.
+// proves: ORP-annotation, ORP-at-once
+#[tokio::test]
+async fn an_orphaned_template_leaves_its_objects() {
+    for annotation in [well_known_keys::ORPHAN, well_known_keys::KUBEFED_ORPHAN] {
+        let plane = PropagationFixture::new();
+        plane.control_plane.seed(&POLICIES, policy(json!({})));
+        plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+        plane.control_plane.seed(&DEPLOYMENTS, deployment("other"));
+        let plane = plane.started().await;
+        plane.wait_until_applied("web").await;
+        plane.wait_until_applied("other").await;
+        let template = plane.control_plane.get_object(&DEPLOYMENTS, "n", "web");
+        let mut annotated = template.unwrap();
+        annotated["metadata"]["annotations"][annotation] = "true".into();
+        plane.control_plane.seed(&DEPLOYMENTS, annotated);
+        plane.control_plane.remove(&DEPLOYMENTS, "n", "web");
+        plane.control_plane.remove(&DEPLOYMENTS, "n", "other");
+        wait_until("works gone", || {
+            plane.control_plane.list_objects(&WORKS).is_empty()
+        })
+        .await;
+        for at in 0..2 {
+            let object = plane.deployment_in_member(at, "web").unwrap();
+            assert_eq!(object["metadata"].get("labels"), None, "released");
+            assert_eq!(plane.deployment_in_member(at, "other"), None);
+        }
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: ORP-annotation
+#[tokio::test]
+async fn the_annotation_reaches_the_works_and_leaves_them() {
+    let plane = PropagationFixture::new();
+    plane.control_plane.seed(&POLICIES, policy(json!({})));
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.wait_until_applied("web").await;
+    for (value, preserved) in [("true", true), ("false", false), ("yes", false)] {
+        let template = plane.control_plane.get_object(&DEPLOYMENTS, "n", "web");
+        let mut template = template.unwrap();
+        template["metadata"]["annotations"][well_known_keys::ORPHAN] = value.into();
+        plane.control_plane.seed(&DEPLOYMENTS, template);
+        wait_until("the works", || {
+            let work = plane.work("m1", "web").unwrap();
+            let manifest = &work["spec"]["workload"]["manifests"][0];
+            manifest["metadata"]["annotations"][well_known_keys::ORPHAN] == value
+                && work["spec"]["preserveResourcesOnDeletion"] == preserved
+        })
+        .await;
+    }
+    plane.tasks.stop().await;
+}
+
 // proves: EXE-not-ready
 #[tokio::test]
 async fn works_of_an_unready_cluster_wait_until_it_is_ready() {

@@ -58,6 +58,25 @@ async fn a_namespace_has_a_work_in_every_cluster_and_no_binding() {
     plane.tasks.stop().await;
 }
 
+// proves: HST-skipped
+#[tokio::test]
+async fn the_cluster_of_the_control_plane_has_its_namespaces_already() {
+    let plane = PropagationFixture::new();
+    plane
+        .control_plane
+        .seed(&NAMESPACES, namespace("kube-system", json!({})));
+    let mut host = cluster("host");
+    host["spec"]["id"] = "kube-system-uid".into();
+    plane.control_plane.seed(&CLUSTERS, host);
+    plane
+        .control_plane
+        .seed(&NAMESPACES, namespace("team", json!({})));
+    let plane = plane.started().await;
+    plane.wait_until_propagated("team").await;
+    assert_eq!(plane.namespace_work("host", "team"), None);
+    plane.tasks.stop().await;
+}
+
 // proves: NSS-reserved, NSS-skip-label, NSS-ending
 #[tokio::test]
 async fn some_namespaces_are_not_propagated() {

@@ -32,6 +32,31 @@ async fn deleting_a_work_deletes_managed_objects_only() {
     }
 }
 
+/// The member is the cluster of the control plane: its object is the template.
+// proves: HST-template
+#[tokio::test]
+async fn a_template_in_a_member_is_neither_changed_nor_deleted() {
+    let plane = PropagationFixture::new();
+    let mut template = manifest("ConfigMap", "c");
+    template["metadata"]["uid"] = "uid-of-c".into();
+    plane.members[0].seed(&CONFIG_MAPS, template);
+    let mut changed = one_map();
+    let copy = &mut changed["spec"]["workload"]["manifests"][0];
+    copy["data"] = json!({"k": "v"});
+    copy["metadata"]["annotations"][well_known_keys::CONFLICT_RESOLUTION] = "overwrite".into();
+    plane.control_plane.seed(&WORKS, changed);
+    let plane = plane.started().await;
+    let is_reported = || plane.work_condition("Propagated")["reason"] == "AlreadyExists";
+    wait_until("the reason", is_reported).await;
+    let message = plane.work_condition("Propagated")["message"].clone();
+    let text = message.as_str().unwrap();
+    assert!(text.contains("is the template itself"), "{text}");
+    plane.delete_work().await;
+    plane.wait_until_work_deleted().await;
+    assert!(plane.members[0].writes().is_empty());
+    plane.tasks.stop().await;
+}
+
 // proves: EXE-delete-missing
 #[tokio::test]
 async fn a_work_whose_object_is_missing_can_be_deleted() {

@@ -14,7 +14,7 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, EVENTS, PropagationFixture, SECRETS, cluster, deployment, wait_until,
 };
 
-// proves: EXE-partial, EXE-failure-event, EXE-event, EXE-retry, EXE-generation
+// proves: EXE-partial, EXE-failure-event, EXE-event, EXE-retry, EXE-generation, EXE-propagated, EXE-propagated-reasons
 #[tokio::test]
 async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
     let plane = PropagationFixture::with_events();
@@ -49,6 +49,20 @@ async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
         current["observedGeneration"], 3,
         "the generation that it speaks of"
     );
+    let propagated = plane.work_condition("Propagated");
+    assert_eq!(
+        (
+            &propagated["status"],
+            &propagated["reason"],
+            &propagated["observedGeneration"]
+        ),
+        (&json!("False"), &json!("CreationFailed"), &json!(3))
+    );
+    assert_eq!(
+        propagated["message"],
+        format!("Secret n/s: CreationFailed: {s}; Deployment n/d: CreationFailed: {d}")
+    );
+    assert_eq!(plane.work_condition("Degraded")["status"], "True");
     assert!(plane.config_map().is_some(), "the others are applied");
     let failed =
         format!("Failed to sync work({EXECUTION_NAMESPACE}/w) to cluster(m1), err: [{s}, {d}]");
@@ -79,6 +93,13 @@ async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
             &json!("Manifest has been successfully applied")
         )
     );
+    let propagated = plane.work_condition("Propagated");
+    assert_eq!(propagated["reason"], "Propagated");
+    assert_eq!(
+        propagated["message"],
+        "Secret n/s; ConfigMap n/c; Deployment n/d"
+    );
+    assert_eq!(plane.work_condition("Progressing")["status"], "True");
     let text = format!("Sync work({EXECUTION_NAMESPACE}/w) to cluster(m1) successful.");
     plane
         .wait_for_events("SyncSucceed", &[("Work", &uid, &text)])
@@ -124,7 +145,7 @@ async fn an_update_conflict_is_retried_without_an_event() {
     plane.tasks.stop().await;
 }
 
-// proves: EXE-dispatching-event, EXE-suspend
+// proves: EXE-dispatching-event, EXE-suspend, EXE-propagated-waits
 #[tokio::test]
 async fn a_change_of_dispatching_records_an_event() {
     let plane = PropagationFixture::with_events();
@@ -148,6 +169,8 @@ async fn a_change_of_dispatching_records_an_event() {
     })
     .await;
     assert!(plane.work_condition("Applied").is_null() && plane.members[0].writes().is_empty());
+    let propagated = plane.work_condition("Propagated");
+    assert_eq!(propagated["reason"], "DispatchingSuspended");
     let mut released = plane.test_work().unwrap();
     released["metadata"]["generation"] = 2.into();
     released["spec"]["suspendDispatching"] = false.into();

@@ -1,18 +1,19 @@
 //! The controller of Work status: follows Works, the managed objects of members and
-//! clusters that become ready; writes `status.manifestStatuses` of Works and events about
-//! them.
+//! clusters that become ready; writes `status.manifestStatuses` of Works, the conditions that
+//! follow from their health, and events about them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use client::{Api, Error, Informer, InformerEvent, InvolvedObject};
-use controller_context::PropagationContext;
+use controller_context::{PropagationContext, time_until_degraded};
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction,
     ReconcileReadiness, RestMapper, StatusWriter, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
+use karmada_api::binding::Condition;
 use karmada_api::names::{cluster_of_execution_space, execution_space_name};
 use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{STATUS_COLLECTION, STATUS_COLLECTION_DISABLED};
@@ -20,10 +21,11 @@ use karmada_api::work::ManifestStatus;
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use members::MemberAccess;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::reflect::{
-    WorkEventToRecord, first_status_delay, interpret, owning_work_key, reflect_status,
+    ReflectResult, WorkEventToRecord, first_status_delay, interpret, owning_work_key,
+    reflect_status,
 };
 use crate::error::StatusControllersError;
 use crate::partial_work::PartialWork;
@@ -247,48 +249,54 @@ impl WorkStatusController {
         if let Some(rest) = first_status_delay(&facts, &outcome, &observed, self.clock.now()) {
             return Ok(ReconcileAction::RequeueAfter(rest));
         }
-        self.record_events(&work, outcome.events);
-        let end = match outcome.retryable_error {
-            None => Ok(ReconcileAction::Done),
-            Some(reason) => Err(StatusControllersError::InterpreterUnavailable(reason)),
-        };
-        match self.write_statuses(&key, &work, outcome.statuses).await? {
-            ReconcileAction::Done => end,
-            retry => Ok(retry),
-        }
+        self.write_status(&key, &work, &facts, outcome).await
     }
 
     /// Removes what was collected before the collection was switched off: nothing stale is shown.
     async fn clear_statuses(
         &self,
-        key: &str,
+        key: &String,
         work: &Object,
         facts: &PartialWork,
     ) -> Result<ReconcileAction, StatusControllersError> {
         let has_statuses = !facts.status.manifest_statuses.is_empty();
-        let statuses = has_statuses.then(Vec::new);
-        self.write_statuses(key, work, statuses).await
+        let outcome = ReflectResult {
+            statuses: has_statuses.then(Vec::new),
+            ..ReflectResult::default()
+        };
+        self.write_status(key, work, facts, outcome).await
     }
 
-    async fn write_statuses(
+    /// Records the events of a result and writes what differs.
+    async fn write_status(
         &self,
-        key: &str,
+        key: &String,
         work: &Object,
-        statuses: Option<Vec<ManifestStatus>>,
+        facts: &PartialWork,
+        outcome: ReflectResult,
     ) -> Result<ReconcileAction, StatusControllersError> {
-        let fields = statuses.map(|statuses| json!({"manifestStatuses": statuses}));
+        self.record_events(work, outcome.events);
+        let now = self.clock.now();
+        let current = outcome.statuses.as_ref();
+        let current = current.unwrap_or(&facts.status.manifest_statuses);
+        let (conditions, changed) = facts.conditions_with(current, now);
+        let rest = time_until_degraded(&conditions, now);
+        let fields = status_fields(facts, outcome.statuses, changed.then_some(conditions));
         let writer = StatusWriter::new(&*self.control_plane, "work-status");
         match writer.patch(&WORKS, work, fields).await {
             Ok(None) => {}
             Ok(Some(written)) => {
                 let look = || self.works.get_by_key(key);
-                self.expectations.expect(&key.to_owned(), &written, look);
+                self.expectations.expect(key, &written, look);
             }
             Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e.into()),
         }
-        Ok(ReconcileAction::Done)
+        match outcome.retryable_error {
+            Some(reason) => Err(StatusControllersError::InterpreterUnavailable(reason)),
+            None => Ok(rest.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter)),
+        }
     }
 
     fn record_kind(&self, kind: &Gvk) {
@@ -344,6 +352,25 @@ impl WorkStatusController {
             }
         }
     }
+}
+
+/// The fields to write; conditions alone only if the Work has had them before.
+fn status_fields(
+    work: &PartialWork,
+    statuses: Option<Vec<ManifestStatus>>,
+    conditions: Option<Vec<Condition>>,
+) -> Option<Value> {
+    let is_due = statuses.is_some() || (conditions.is_some() && work.has_derived_conditions());
+    is_due.then(|| {
+        let mut fields = json!({});
+        if let Some(statuses) = statuses {
+            fields["manifestStatuses"] = json!(statuses);
+        }
+        if let Some(conditions) = conditions {
+            fields["conditions"] = json!(conditions);
+        }
+        fields
+    })
 }
 
 fn is_cluster_ready(cluster: &Object) -> bool {

@@ -3,6 +3,8 @@
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use karmada_api::tls_validations::DisabledTlsValidations;
+use karmada_api::well_known_keys::DISABLED_TLS_VALIDATIONS;
 use serde_json::{Value, json};
 
 use super::fields;
@@ -53,17 +55,21 @@ pub(super) fn convert(
     }
     let validations = &spec["disabledTLSValidations"];
     let validations = fields::text_list(validations, "spec.disabledTLSValidations")?;
-    for validation in validations.unwrap_or_default() {
-        if validation == "*" {
+    let validations = validations.unwrap_or_default().iter();
+    let validations: Vec<&str> = validations.filter_map(Value::as_str).collect();
+    let validations = validations.join(",");
+    match DisabledTlsValidations::parse(&validations) {
+        _ if validations.is_empty() => {}
+        _ if validations.split(',').any(|validation| validation == "*") => {
             converted["spec"]["insecureSkipTLSVerification"] = json!(true);
-        } else {
-            let message = format!("{validation} cannot be switched off alone; \"*\" can");
-            conversion.report(
-                Severity::Loss,
-                &text,
-                "spec.disabledTLSValidations",
-                &message,
-            );
+        }
+        Ok(parts) => {
+            let annotations = json!({DISABLED_TLS_VALIDATIONS: parts.to_text()});
+            converted["metadata"]["annotations"] = annotations;
+        }
+        Err(reason) => {
+            let field = "spec.disabledTLSValidations";
+            conversion.report(Severity::Loss, &text, field, &reason);
         }
     }
     let message = "requests through the cluster proxy need a token that impersonates; flotilla join, with the cluster's kubeconfig, creates it";

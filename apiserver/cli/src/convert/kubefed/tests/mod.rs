@@ -386,7 +386,7 @@ fn the_selector_of_the_object_decides_too_where_the_preference_says_so() {
 
 // proves: RSP-convert
 #[test]
-fn a_preference_intersects_where_the_namespace_is_not_placed_everywhere() {
+fn a_preference_intersects_where_the_placement_alone_restricts_it() {
     let preference = |placement: &str| {
         format!(
             r#"
@@ -407,7 +407,23 @@ spec: {{placement: {placement}}}
 "#
         )
     };
-    let conversion = converted(&preference("{clusters: [{name: a}]}"));
+    // The gate of the namespace restricts it.
+    let gated = preference("{clusters: [{name: a}]}");
+    let conversion = converted(&gated);
+    let manifest = of_kind(&conversion, "ReplicaSchedulingPreference")[0];
+    assert!(manifest["spec"]["intersectWithClusterSelector"].is_null());
+    let ungated = format!(
+        r#"{gated}---
+apiVersion: core.kubefed.io/v1beta1
+kind: FederatedTypeConfig
+metadata: {{namespace: kube-federation-system, name: namespaces}}
+spec:
+  propagation: Disabled
+  targetType: {{kind: Namespace, pluralName: namespaces, scope: Namespaced, version: v1}}
+  federatedType: {{group: types.kubefed.io, kind: FederatedNamespace, pluralName: federatednamespaces, scope: Namespaced, version: v1beta1}}
+"#
+    );
+    let conversion = converted(&ungated);
     let manifest = of_kind(&conversion, "ReplicaSchedulingPreference")[0];
     assert_eq!(manifest["spec"]["intersectWithClusterSelector"], true);
     assert_eq!(
@@ -499,16 +515,17 @@ spec: {apiEndpoint: "https://west", secretRef: {name: west-token}, disabledTLSVa
         })
     );
     assert_eq!(clusters[1]["spec"]["apiEndpoint"], "https://west");
+    assert_eq!(
+        clusters[1]["metadata"]["annotations"],
+        json!({"flotilla.io/disabled-tls-validations": "ValidityPeriod"})
+    );
     let secrets = of_kind(&conversion, "Secret");
     assert_eq!(secrets.len(), 1);
     assert_eq!(
         secrets[0]["data"],
         json!({"token": "dG9rZW4=", "caBundle": "Y2E="})
     );
-    assert_eq!(
-        findings(&conversion, Severity::Loss),
-        ["KubeFedCluster fed/west spec.disabledTLSValidations"]
-    );
+    assert!(findings(&conversion, Severity::Loss).is_empty());
     assert_eq!(
         findings(&conversion, Severity::Note),
         [
