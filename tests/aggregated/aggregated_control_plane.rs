@@ -167,6 +167,11 @@ impl AggregatedControlPlane {
         output
     }
 
+    /// Removes the store of Flotilla, which does not run.
+    pub(crate) fn clear_store(&self) {
+        std::fs::remove_dir_all(self.dir.path().join("store")).unwrap();
+    }
+
     /// Kills Flotilla with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process = None;

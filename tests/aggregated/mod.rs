@@ -79,3 +79,6 @@ mod host_workloads;
 
 /// The host's admission webhooks, called for resources that Flotilla serves.
 mod webhooks;
+
+/// The takeover of a Karmada in place, and the way back.
+mod takeover;

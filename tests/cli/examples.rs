@@ -14,10 +14,11 @@ use crate::cli::join::{UnjoinedMember, write_kubeconfig};
 use crate::cli::kubectl;
 
 /// Commands whose examples tests elsewhere run with other addresses and names, in this file.
-const RUN_ELSEWHERE: [(&str, &str); 5] = [
+const RUN_ELSEWHERE: [(&str, &str); 6] = [
     ("register", "tests/flow/pull_members.rs"),
     ("install", "tests/manifests/install.rs"),
     ("uninstall", "tests/manifests/install.rs"),
+    ("takeover", "tests/aggregated/takeover.rs"),
     ("edit", "tests/cli/kubectl.rs"),
     ("port-forward", "tests/cli/kubectl.rs"),
 ];

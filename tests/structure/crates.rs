@@ -137,7 +137,14 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         // The commands show what the server's own decisions would be, and join members.
         (
             "flotilla-cli",
-            &["simulation", "overrides", "clusters", "table-printers"],
+            &[
+                "simulation",
+                "overrides",
+                "clusters",
+                "table-printers",
+                // The record of a takeover, which the server follows.
+                "aggregation",
+            ],
         ),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),

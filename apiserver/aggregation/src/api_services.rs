@@ -19,16 +19,17 @@ use machinery::{FailureLogLimiter, Gvr, Object};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::agent_restriction;
-use super::deletion_protection;
+use super::api_service_body::{desired_api_service, is_available, owner_references};
 use super::group_versions::{
     ApiServiceOwner, MetricsApiServicePolicy, RegistrationPolicy, ServedGroupVersion,
     foreign_server,
 };
 use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
-use super::host_objects::{ApiServiceTarget, contains, labels};
+use super::host_objects::{ApiServiceTarget, contains};
 use super::host_requests::retry_until_answered;
 use super::serving_certificate::ServingCertificateSecretManager;
+use super::takeover::TakeoverFollower;
+use super::{agent_restriction, deletion_protection};
 
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -54,51 +55,13 @@ struct ApiServiceControllerInner {
     serving: ServingCertificateSecretManager,
     clock: Arc<dyn Clock>,
     addons: AddonSwitches,
+    /// Of a takeover, whose phase says whether anything is registered.
+    takeover: Option<TakeoverFollower>,
 }
 
 /// Registers and reconciles the APIServices. Clones share their state.
 #[derive(Clone)]
 pub struct ApiServiceController(Arc<ApiServiceControllerInner>);
-
-fn desired_api_service(
-    version: &ServedGroupVersion,
-    service: &ApiServiceTarget,
-    bundle: &str,
-    owner: Option<&Object>,
-) -> Value {
-    let mut body = json!({
-        "apiVersion": "apiregistration.k8s.io/v1",
-        "kind": "APIService",
-        "metadata": {"name": version.name(), "labels": labels()},
-        "spec": version.api_service_spec(service),
-    });
-    body["spec"]["caBundle"] = STANDARD.encode(bundle).into();
-    if owner.is_some() {
-        body["metadata"]["ownerReferences"] = owner_references(owner);
-    }
-    body
-}
-
-/// The owner references to the installed ClusterRole.
-fn owner_references(role: Option<&Object>) -> Value {
-    let reference = |role: &Object| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "name": role.name(),
-            "uid": role.uid(),
-        })
-    };
-    role.map(reference).into_iter().collect()
-}
-
-fn is_available(existing: &Value) -> bool {
-    let conditions = existing["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c["type"] == "Available" && c["status"] == "True")
-}
 
 impl ApiServiceController {
     pub fn new(
@@ -108,6 +71,7 @@ impl ApiServiceController {
         serving: ServingCertificateSecretManager,
         clock: Arc<dyn Clock>,
         addons: AddonSwitches,
+        takeover: Option<TakeoverFollower>,
     ) -> Self {
         Self(Arc::new(ApiServiceControllerInner {
             host,
@@ -116,11 +80,16 @@ impl ApiServiceController {
             serving,
             clock,
             addons,
+            takeover,
         }))
     }
 
-    /// Registers everything once, and makes the host check unavailable APIServices again.
+    /// Registers everything once, and makes the host check unavailable APIServices again. In a
+    /// takeover, everything is registered when its phase says so.
     pub async fn register_all(&self) -> anyhow::Result<()> {
+        if self.0.takeover.is_some() {
+            return Ok(());
+        }
         let checks = self.0.served.iter().map(|v| self.0.check_owner(v));
         futures_util::future::try_join_all(checks).await?;
         let bundle = self.0.serving.bundle().borrow().clone();
@@ -159,7 +128,11 @@ impl ApiServiceControllerInner {
                     Err(_) => return,
                 },
                 Ok(()) = addons.changed() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = self.wait_for_next_check(pause) => {}
+            }
+            if !self.may_register().await {
+                pause = FIRST_CHECK_INTERVAL;
+                continue;
             }
             let trusted = bundle.borrow_and_update().clone();
             let keep_earlier = Instant::now() < settled_at;
@@ -204,6 +177,32 @@ impl ApiServiceControllerInner {
         }
     }
 
+    /// Waits until the next check, or until the phase of a takeover begins to allow it.
+    async fn wait_for_next_check(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        let Some(takeover) = &self.takeover else {
+            return tokio::time::sleep_until(end).await;
+        };
+        let mut registers = true;
+        while Instant::now() < end {
+            let poll = Instant::now() + FIRST_CHECK_INTERVAL;
+            tokio::time::sleep_until(poll.min(end)).await;
+            let registers_now = takeover.registers().await;
+            if registers_now && !registers {
+                return;
+            }
+            registers = registers_now;
+        }
+    }
+
+    /// Whether the phase of a takeover, if there is one, allows to write APIServices.
+    async fn may_register(&self) -> bool {
+        match &self.takeover {
+            Some(takeover) => takeover.registers().await,
+            None => true,
+        }
+    }
+
     /// Registers the deletion protection and the rules for agents at the host.
     async fn ensure_admission(&self, bundle: &str) -> client::Result<()> {
         let owners = owner_references(self.owner_role().await?.as_ref());
@@ -237,14 +236,17 @@ impl ApiServiceControllerInner {
         }
     }
 
-    /// Fails when another server or a definition with objects serves a group of Flotilla.
+    /// Fails when another server or a definition with objects serves a group of Flotilla, unless
+    /// a takeover has moved the objects.
     async fn check_required(
         &self,
         version: &ServedGroupVersion,
         existing: Value,
     ) -> anyhow::Result<ApiServiceOwner> {
         let name = version.name();
-        if is_automanaged(&existing) {
+        if self.takeover.is_some() {
+            tracing::debug!(name, "superseded by a takeover");
+        } else if is_automanaged(&existing) {
             let definitions = crds_without_objects(&self.host, &version.group, &version.version);
             let definitions = definitions
                 .await
@@ -327,6 +329,10 @@ impl ApiServiceControllerInner {
             }
             ApiServiceOwner::Other => return Ok(true),
         };
+        // Whoever gives it back changes the phase first, and then what was read above.
+        if !self.may_register().await {
+            return Ok(false);
+        }
         let Some(existing) = existing else {
             let owner = self.wait_for_owner_role().await?;
             let body = desired_api_service(version, &self.service, bundle, owner.as_ref());
@@ -358,7 +364,7 @@ impl ApiServiceControllerInner {
             let now = rfc3339_seconds(self.clock.now());
             change = json!({"metadata": {"annotations": {PROBED_AT_ANNOTATION: now}}});
         }
-        if version.policy != RegistrationPolicy::Required {
+        if version.policy != RegistrationPolicy::Required || self.takeover.is_some() {
             // Another server may have registered itself since.
             change["metadata"]["resourceVersion"] = existing["metadata"]["resourceVersion"].clone();
         }
@@ -414,7 +420,7 @@ mod tests {
             .await
             .unwrap();
         let addons = AddonSwitches::none();
-        ApiServiceController::new(host, service(), versions(), serving, clock, addons)
+        ApiServiceController::new(host, service(), versions(), serving, clock, addons, None)
     }
 
     fn set_available(fake: &FakeApi, name: &str) {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 static CRDS: Gvr = Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 /// The label: "true" for definitions, "onstart" for kinds of the host itself.
-pub(super) const AUTOMANAGED_LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
+pub const AUTOMANAGED_LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 /// Whether the host registered an APIService by itself for its definitions.
 pub(super) fn is_automanaged(service: &Value) -> bool {
@@ -53,8 +53,9 @@ pub(super) async fn crds_without_objects(
         if let Some(object) = objects.items.first() {
             bail!(
                 "CustomResourceDefinition {name} of the host has objects, as {:?}, which would be \
-                 hidden: save them (kubectl get {name} --all-namespaces -o yaml), delete the \
-                 definition (kubectl delete crd {name}), start Flotilla, and apply them again",
+                 hidden: take them over (start Flotilla with --await-takeover and run flotilla \
+                 takeover), or save them (kubectl get {name} --all-namespaces -o yaml), delete \
+                 the definition (kubectl delete crd {name}), start Flotilla, and apply them again",
                 object.meta().key()
             );
         }

@@ -42,6 +42,7 @@ pub mod register;
 mod resource_args;
 pub mod scheduler_flags;
 pub mod taint;
+pub mod takeover;
 pub mod token;
 pub mod top;
 mod type_configs;

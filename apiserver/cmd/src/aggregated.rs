@@ -13,8 +13,8 @@ use addons::AddonSwitches;
 use admission::{AdmissionChain, DynamicAdmission};
 use aggregation::{
     ApiServiceController, ApiServiceTarget, EtcdCertificateSecretManager, HostDelegation,
-    MetricsApiServicePolicy, ServingCertificateSecretManager, agent_restriction,
-    deletion_protection,
+    MetricsApiServicePolicy, ServingCertificateSecretManager, TakeoverFollower, TakeoverImporter,
+    agent_restriction, deletion_protection,
 };
 use anyhow::Context;
 use auth::delegated;
@@ -57,6 +57,8 @@ pub(crate) struct AggregatedServerOptions<'a> {
     pub(crate) host: RestConfig,
     pub(crate) service: ApiServiceTarget,
     pub(crate) metrics_api_services: MetricsApiServicePolicy,
+    /// Whether nothing is registered and no controller runs until a takeover says so.
+    pub(crate) await_takeover: bool,
     /// The Secret in which certificates for etcd are created and renewed.
     pub(crate) etcd_secret: Option<String>,
     pub(crate) delegated: delegated::DelegatedAuthOptions,
@@ -81,6 +83,8 @@ pub(crate) struct AggregatedServer {
     /// The address of the host, for messages.
     pub(crate) host: String,
     registration: ApiServiceController,
+    /// Of a takeover of what the host serves.
+    pub(crate) takeover: Option<TakeoverImporter>,
     /// Connections to the host; stopped last.
     host_connection_tasks: TaskGroup,
 }
@@ -99,6 +103,8 @@ impl AggregatedServer {
         let listener = listener::bind(setup.listen).await?;
         let address = listener.local_addr().context("no local address")?;
         let serving = ServingCertificateSecretManager::open(&host, &setup.service, &clock).await?;
+        let namespace = &setup.service.namespace;
+        let takeover = TakeoverFollower::open(&host, namespace, setup.await_takeover).await?;
 
         let server_tasks = TaskGroup::new(ShutdownToken::new());
         let delegation =
@@ -126,6 +132,10 @@ impl AggregatedServer {
         };
         let table = resources.registry.table();
         let served = aggregation::registered_versions(&table, setup.metrics_api_services);
+        let importer = takeover.clone().map(|follower| {
+            let (registry, own) = (Arc::clone(&resources.registry), Arc::clone(&resources.api));
+            TakeoverImporter::new(follower, registry, own)
+        });
         let http = delegation.http_server(resources.registry, options);
         running_server::serve_on(
             http,
@@ -150,14 +160,16 @@ impl AggregatedServer {
                 serving,
                 clock,
                 addons,
+                takeover,
             ),
+            takeover: importer,
             host_connection_tasks: connections,
         })
     }
 
     /// Registers the APIServices at the host and keeps them registered. Resolves when all
     /// are registered; fails when another server or a definition with objects serves one
-    /// of the groups.
+    /// of the groups. In a takeover, they are registered when its phase says so.
     pub(crate) async fn register(&self) -> anyhow::Result<()> {
         self.registration.register_all().await?;
         self.registration.run(&self.running.server_tasks);

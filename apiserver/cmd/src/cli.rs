@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     addons, apply, completion, convert, cordon, doctor, drain, get, install, interpret, join,
-    kubectl_commands, man, orphan, plan, promote, rebalance, register, taint, token, top, unjoin,
-    unregister, why,
+    kubectl_commands, man, orphan, plan, promote, rebalance, register, taint, takeover, token, top,
+    unjoin, unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
@@ -102,6 +102,8 @@ pub(crate) enum CliCommand {
     Interpret(interpret::InterpretArgs),
     /// Convert manifests of another multi-cluster control plane.
     Convert(convert::ConvertArgs),
+    /// Take over a running Karmada in place, or give it back.
+    Takeover(Box<takeover::TakeoverArgs>),
     /// Back up everything that a control plane stores, while it serves.
     Backup(backup::BackupArgs),
     /// Restore a backup into a data directory, while no server uses it.
@@ -183,6 +185,7 @@ impl CliCommand {
         match self {
             Self::Interpret(arguments) => return interpret::run(arguments).await,
             Self::Convert(arguments) => return convert::run(&arguments),
+            Self::Takeover(arguments) => return Box::pin(takeover::run(*arguments)).await,
             Self::Drain(arguments) => return Box::pin(drain::run(*arguments)).await,
             Self::Doctor(arguments) => return Box::pin(doctor::run(arguments)).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),

@@ -75,6 +75,21 @@ impl LeaderContext {
             addons: server.addons.clone(),
         }
     }
+
+    /// The same context for controllers that run in `tasks`, and whose informers do.
+    pub(crate) fn in_tasks(&self, tasks: TaskGroup) -> Self {
+        let outer = &self.controllers;
+        let (api, clock) = (Arc::clone(&outer.control_plane), Arc::clone(&outer.clock));
+        let informers = InformerFactory::new(&tasks);
+        Self {
+            controllers: controller_manager_context(api, clock, informers, tasks),
+            decisions: self.decisions.clone(),
+            connector: Arc::clone(&self.connector),
+            member_caches: self.member_caches.clone(),
+            send_fence: self.send_fence.clone(),
+            addons: self.addons.clone(),
+        }
+    }
 }
 
 /// A context whose events are those of the controller manager.

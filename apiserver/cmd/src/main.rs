@@ -44,6 +44,7 @@ mod standalone;
 mod startup;
 mod storage_engine;
 mod store_events;
+mod takeover_phases;
 mod template_flags;
 #[cfg(test)]
 mod tests;

@@ -39,7 +39,7 @@ use crate::storage_engine;
 use crate::template_flags::{self, TemplatePropagationOptions};
 use crate::{
     audit_flags, cluster_flags, estimator_flags, member, request_limit_flags, script_flags,
-    tracing_flags,
+    takeover_phases, tracing_flags,
 };
 
 /// The namespace of the lease of a standalone server.
@@ -222,6 +222,10 @@ struct AggregatedServerArgs {
     /// (metrics.k8s.io, custom.metrics.k8s.io, external.metrics.k8s.io).
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = MetricsApiServicesMode::default(), add = EffectiveMode::BehindHost)]
     metrics_api_services: MetricsApiServicesMode,
+    /// Wait for flotilla takeover, which moves what that API server serves for Karmada to
+    /// Flotilla: until then no APIService is registered and no controller runs.
+    #[arg(long, add = EffectiveMode::BehindHost)]
+    await_takeover: bool,
     /// Enables anonymous requests to the secure port of the API server. Requests that are
     /// not rejected by another authentication method are treated as anonymous requests.
     /// Without it they are rejected, including probes.
@@ -346,6 +350,7 @@ async fn run_in_mode(arguments: &ServeArgs) -> anyhow::Result<()> {
                 host,
                 service: arguments.host.service(pod_namespace),
                 metrics_api_services: arguments.host.metrics_api_services.into(),
+                await_takeover: arguments.host.await_takeover,
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
                 scheduling_settings: settings.scheduling.scheduling_settings,
@@ -499,9 +504,14 @@ async fn run_aggregated(
         }
         .log();
         aggregated.register().await?;
+        let takeover = aggregated.takeover.clone();
         let controllers = move |context: LeaderContext| {
-            let settings = settings.clone();
+            let (settings, takeover) = (settings.clone(), takeover.clone());
             async move {
+                if let Some(importer) = takeover {
+                    takeover_phases::follow(importer, context, settings);
+                    return Ok(());
+                }
                 Box::pin(controller_manager::start_karmada_controllers(
                     &context, &settings,
                 ))

@@ -28,6 +28,7 @@ mod deletion_plan;
 mod event_create;
 mod eviction;
 mod field_management;
+mod import;
 mod loopback;
 mod metrics;
 mod object_meta;
@@ -63,6 +64,7 @@ pub use computed_resources::{
     ComputedListRequest, ComputedObjects, ComputedResourceProvider, ComputedResourceProviders,
     RegistryReader,
 };
+pub use import::ImportOptions;
 pub use loopback::LoopbackApi;
 pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem, select_by_kind};
 pub use registry::{

@@ -63,12 +63,44 @@ pub(crate) async fn collect_inputs(
         changes.push(dry_run_policy(api, document).await?);
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
-    let scope = match namespaces.iter().next() {
-        Some(one) if namespaces.len() == 1 && !one.is_empty() => {
-            ListedPolicyNamespaces::Namespace(one)
-        }
-        _ => ListedPolicyNamespaces::AllNamespaces,
+    let common_namespace = match namespaces.iter().next() {
+        Some(one) if namespaces.len() == 1 && !one.is_empty() => Some((*one).to_owned()),
+        _ => None,
     };
+    let scope = scope_of(common_namespace.as_deref());
+    let policies = replace_changed(list_policies(api, scope).await?, &changes);
+    inputs_of(api, changes, policies, common_namespace.as_deref(), gates).await
+}
+
+fn scope_of(namespace: Option<&str>) -> ListedPolicyNamespaces<'_> {
+    match namespace {
+        Some(namespace) => ListedPolicyNamespaces::Namespace(namespace),
+        None => ListedPolicyNamespaces::AllNamespaces,
+    }
+}
+
+/// The inputs for all policies as they are.
+pub(crate) async fn collect_present_inputs(
+    api: &dyn Api,
+    gates: FeatureGates,
+) -> anyhow::Result<PlanInputs> {
+    let policies = list_policies(api, ListedPolicyNamespaces::AllNamespaces).await?;
+    let changes = policies.iter().map(|policy| ChangedPolicy {
+        before: Some(policy.clone()),
+        after: policy.clone(),
+    });
+    inputs_of(api, changes.collect(), policies, None, gates).await
+}
+
+/// The inputs for changed policies of one namespace, or of any.
+async fn inputs_of(
+    api: &dyn Api,
+    changes: Vec<ChangedPolicy>,
+    policies: Vec<Object>,
+    namespace: Option<&str>,
+    gates: FeatureGates,
+) -> anyhow::Result<PlanInputs> {
+    let scope = scope_of(namespace);
     let (cases, unknown) = affected_templates(api, &changes).await?;
     let bindings = list_bindings(api, scope, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.meta().key(), b)).collect();
@@ -106,7 +138,7 @@ pub(crate) async fn collect_inputs(
         });
     }
     Ok(PlanInputs {
-        policies: replace_changed(list_policies(api, scope).await?, &changes),
+        policies,
         overrides: list_overrides(api, scope).await?,
         clusters: list_all(api, &CLUSTERS, "").await?,
         bindings,

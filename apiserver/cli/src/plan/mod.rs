@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use client::{ShutdownToken, TaskGroup};
+use client::{Api, ShutdownToken, TaskGroup};
+use karmada_api::FeatureGates;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
+use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
 
 /// The exit code when a template would move.
@@ -83,4 +85,16 @@ async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
     let structured = printers::encode_output(arguments.output, &plan)?;
     output::print_line(structured.unwrap_or_else(|| plan.lines(wide)));
     Ok(plan.moving)
+}
+
+/// The templates that would move if the controllers of this version ran on the server with
+/// these flags, without a change of policies: they read what another version has decided.
+pub(crate) async fn moving_templates(
+    api: &dyn Api,
+    scheduling: &SchedulerFlagValues,
+    gates: FeatureGates,
+) -> anyhow::Result<Vec<String>> {
+    let inputs = Box::pin(inputs::collect_present_inputs(api, gates)).await?;
+    let plan = report::plan_report(&inputs, scheduling, gates);
+    Ok(plan.moving_templates().collect())
 }

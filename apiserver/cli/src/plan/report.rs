@@ -148,6 +148,15 @@ impl TemplatePlacementReport {
 }
 
 impl PlanReport {
+    /// The templates that would move, with their clusters now and then.
+    pub(crate) fn moving_templates(&self) -> impl Iterator<Item = String> {
+        let moving = self.templates.iter().filter(|template| template.moves);
+        moving.map(|template| {
+            let cells = template.cells(false);
+            format!("{} would move from {} to {}", cells[0], cells[2], cells[3])
+        })
+    }
+
     /// The report as text, without a line feed at its end.
     pub(crate) fn lines(&self, wide: bool) -> String {
         let mut lines = Vec::new();

@@ -6,6 +6,7 @@ mod create;
 mod custom_resources;
 mod delete;
 mod differential;
+mod import;
 mod karmada;
 mod quotas;
 mod read;

@@ -1,0 +1,135 @@
+//! The freeze of writes: while objects are copied for the last time, the host refuses writes to
+//! Karmada's groups, and so does Flotilla, which asks the host's webhooks too.
+
+use anyhow::Context;
+use client::{DeleteOptions, Error, ResourcePath, ignore_not_found};
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+use super::session::{FIELD_MANAGER, TakeoverSession, write_options};
+use super::snapshot::{Snapshot, object_names};
+
+static WEBHOOKS: Gvr = Gvr::from_static(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+);
+const CONFIGURATION: &str = "flotilla-takeover-freeze";
+/// The name that refused writes read.
+const WEBHOOK: &str = "writes-are-frozen.takeover.flotilla.io";
+/// Nobody listens there: every request that the webhook concerns is refused.
+const URL: &str = "https://127.0.0.1:1/";
+/// The first minor version of Kubernetes that evaluates `matchConditions` unasked.
+const MATCH_CONDITIONS_MINOR: u32 = 28;
+
+/// The minor version in the host's answer to `/version`.
+pub(super) fn minor_version(version: &Value) -> u32 {
+    let minor = version["minor"].as_str().unwrap_or_default();
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_default()
+}
+
+/// Freezes writes, and waits until they are refused. Returns whether the writes of this command
+/// are exempt.
+pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> anyhow::Result<bool> {
+    let is_exempt = minor_version(&session.host_version().await?) >= MATCH_CONDITIONS_MINOR;
+    let configuration = configuration(snapshot, is_exempt);
+    let all = ResourcePath::collection(&WEBHOOKS, "");
+    let created = session
+        .host
+        .create(all, configuration.into(), write_options());
+    match created.await {
+        Err(error) if !error.is_already_exists() => {
+            return Err(error).context("the freeze of writes");
+        }
+        _ => {}
+    }
+    let waiting = "writes to be refused";
+    session
+        .wait_for(waiting, async || {
+            Ok(is_refused(session, snapshot).await?.then_some(()))
+        })
+        .await?;
+    Ok(is_exempt)
+}
+
+/// Ends the freeze.
+pub(super) async fn thaw(session: &TakeoverSession) -> anyhow::Result<()> {
+    let at = ResourcePath::object(&WEBHOOKS, "", CONFIGURATION);
+    let deleted = session.host.delete(at, &DeleteOptions::default()).await;
+    ignore_not_found(deleted).context("the freeze of writes")?;
+    Ok(())
+}
+
+/// Waits until writes are accepted again.
+pub(super) async fn wait_until_thawed(
+    session: &TakeoverSession,
+    snapshot: &Snapshot,
+) -> anyhow::Result<()> {
+    session
+        .wait_for("writes to be accepted", async || {
+            Ok((!is_refused(session, snapshot).await?).then_some(()))
+        })
+        .await
+}
+
+/// Whether the deletion of an object would be refused, by a dry run. Without objects there is
+/// nothing that could be lost.
+async fn is_refused(session: &TakeoverSession, snapshot: &Snapshot) -> anyhow::Result<bool> {
+    let options = DeleteOptions {
+        dry_run: true,
+        ..DeleteOptions::default()
+    };
+    for resource in snapshot.resources.iter().filter(|r| r.is_frozen()) {
+        for object in resource.objects.values() {
+            let (namespace, name) = object_names(object);
+            let gvr = resource.resource.gvr();
+            let at = ResourcePath::object(&gvr, namespace, name);
+            match session.host.delete(at, &options).await {
+                Ok(_) => return Ok(false),
+                Err(Error::Status(status)) if status.message.contains(WEBHOOK) => return Ok(true),
+                // It is gone, or protected against deletion.
+                Err(Error::Status(status)) if status.code < 500 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn configuration(snapshot: &Snapshot, is_exempt: bool) -> Value {
+    let frozen = snapshot.resources.iter();
+    let groups: std::collections::BTreeSet<&str> =
+        frozen.map(|r| r.resource.group.as_str()).collect();
+    let mut webhook = json!({
+        "name": WEBHOOK,
+        "clientConfig": {"url": URL},
+        "rules": [{"apiGroups": groups, "apiVersions": ["*"], "resources": ["*/*"],
+            "operations": ["CREATE", "UPDATE", "DELETE"]}],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": 1,
+        "admissionReviewVersions": ["v1"],
+    });
+    if is_exempt {
+        let expression = format!(
+            "!has(request.options.fieldManager) || request.options.fieldManager != '{FIELD_MANAGER}'"
+        );
+        webhook["matchConditions"] = json!([{"name": "others", "expression": expression}]);
+    }
+    json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": CONFIGURATION}, "webhooks": [webhook]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minor_versions_may_have_a_suffix() {
+        for (minor, expected) in [("36", 36), ("20+", 20), ("", 0)] {
+            assert_eq!(minor_version(&json!({"minor": minor})), expected, "{minor}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The command `flotilla takeover`, which moves a running Karmada's control plane to Flotilla in
+//! place, and gives it back.
+//!
+//! flags ──► [`session`] ──► [`take_over`]: check, [`backup`], [`freeze`], move, switch, prove ──► [`summary`]
+//!                     └───► [`give_back`]: freeze, give APIServices back, [`returned_objects`]
+//!
+//! The record in the host says how far it is, so that the command continues after its end at any
+//! step; the backup has what giving back needs.
+
+mod api_services;
+mod backup;
+mod components;
+mod freeze;
+mod give_back;
+mod release;
+mod returned_objects;
+mod session;
+mod snapshot;
+mod summary;
+mod take_over;
+mod webhooks;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use client::{ShutdownToken, TaskGroup};
+use components::KarmadaComponents;
+use machinery::duration;
+use session::TakeoverSession;
+use summary::TakeoverSummary;
+
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
+use crate::printers::{self, OutputFormat};
+use crate::{feature_gate_flags, output, scheduler_flags};
+
+/// Take over a running Karmada in place, or give it back.
+///
+/// Flotilla runs behind the same karmada-apiserver, started with --await-takeover. Once Karmada's
+/// controllers have released their leases, its objects are copied with their uids, status and
+/// managers, and the APIServices of its groups lead to Flotilla. The flags for scheduling and feature
+/// gates must be those of the server: with them no template may move. No member is written. Karmada's
+/// definitions keep the objects as they were. The command can be run again after it was
+/// interrupted at any step. The backup has all objects, also Secrets that Works carry.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config"
+)]
+pub struct TakeoverArgs {
+    /// Report what would change and which objects would be refused. Only Flotilla's record of the
+    /// takeover is written.
+    #[arg(long, conflicts_with_all = ["back", "scale_down"])]
+    preflight: bool,
+    /// Give everything that changed back to Karmada's definitions, with APIServices and webhooks.
+    #[arg(long)]
+    back: bool,
+    /// The file to write everything to before it changes; --back reads it.
+    #[arg(long, value_name = "FILE", required_unless_present = "preflight")]
+    backup: Option<PathBuf>,
+    /// The namespace of Flotilla in that API server.
+    #[arg(
+        short,
+        long,
+        value_name = "NAMESPACE",
+        default_value = "flotilla-system"
+    )]
+    namespace: String,
+    /// The namespace of the leases of Karmada's controllers.
+    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-system")]
+    karmada_namespace: String,
+    /// A Deployment of Karmada's controllers to scale to zero, as NAMESPACE/NAME, in the cluster of
+    /// --karmada-host-kubeconfig; may be repeated. Without it they are waited for.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        requires = "karmada_host_kubeconfig"
+    )]
+    scale_down: Vec<String>,
+    /// The kubeconfig of the cluster in which Karmada's components run.
+    #[arg(long, value_name = "FILE")]
+    karmada_host_kubeconfig: Option<PathBuf>,
+    /// Take over although templates would move, and drop fields of objects that Flotilla does not
+    /// know instead of refusing them.
+    #[arg(long)]
+    allow_changes: bool,
+    /// How long Works are watched after the switch; none may change.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    watch: Duration,
+    /// How long each step may take, such as the wait for Karmada's controllers.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    timeout: Duration,
+    #[command(flatten)]
+    control: KubeconfigArgs<ControlPlaneFlags>,
+    #[command(flatten)]
+    scheduling: scheduler_flags::SchedulerArgs,
+    #[command(flatten)]
+    gates: feature_gate_flags::FeatureGateArgs,
+    /// Output format; text by default.
+    #[arg(short, long, value_enum)]
+    output: Option<OutputFormat>,
+}
+
+/// Runs the command. The exit code is 1 if it fails, or a preflight finds objects that Flotilla
+/// would refuse.
+pub async fn run(arguments: TakeoverArgs) -> anyhow::Result<ExitCode> {
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let summary = Box::pin(run_in(&arguments, &tasks)).await;
+    tasks.stop().await;
+    let summary = summary?;
+    let structured = printers::encode_output(arguments.output, &summary)?;
+    output::print_line(structured.unwrap_or_else(|| summary.lines()));
+    Ok(match summary.errors.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+async fn run_in(arguments: &TakeoverArgs, tasks: &TaskGroup) -> anyhow::Result<TakeoverSummary> {
+    let session = TakeoverSession {
+        host: arguments.control.connect(tasks)?,
+        namespace: arguments.namespace.clone(),
+        timeout: arguments.timeout,
+    };
+    let gates = arguments.gates.feature_gates;
+    let options = take_over::TakeOverOptions {
+        allow_changes: arguments.allow_changes,
+        watch: arguments.watch,
+        scheduling: arguments.scheduling.options(gates)?,
+        gates,
+    };
+    let components = KarmadaComponents::new(
+        &session,
+        &arguments.karmada_namespace,
+        &arguments.scale_down,
+        arguments.karmada_host_kubeconfig.as_deref(),
+        tasks,
+    )?;
+    if arguments.preflight {
+        return take_over::preflight(&session, &components, &options).await;
+    }
+    let backup = arguments
+        .backup
+        .as_deref()
+        .context("--backup is required")?;
+    match arguments.back {
+        true => give_back::give_back(&session, &components, backup).await,
+        false => take_over::take_over(&session, &components, backup, &options).await,
+    }
+}

@@ -1,0 +1,300 @@
+//! Writes the objects that Flotilla had to Karmada's definitions: creates, updates, states and
+//! deletions since the takeover.
+//!
+//! An object that was there keeps its uid. One that was created since gets a new one, which the
+//! owner references of others follow. Fields that say which generation was observed follow the
+//! generation that Karmada's server counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aggregation::{MovedResource, list_resource};
+use anyhow::Context;
+use client::{Api, DeleteOptions, Patch, ResourcePath, ignore_not_found};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use super::session::{TakeoverSession, write_options};
+use super::snapshot::{ResourceSnapshot, Snapshot, object_names};
+use super::webhooks::without_identity;
+
+/// The objects that are written at once.
+const CONCURRENT_WRITES: usize = 16;
+/// How often an object is written that another client writes too.
+const WRITE_ATTEMPTS: usize = 5;
+/// The fields of a status that have the generation of their object.
+const GENERATION_FIELDS: [&str; 2] = ["observedGeneration", "schedulerObservedGeneration"];
+/// The fields of metadata that are written.
+const METADATA_FIELDS: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+
+/// The uids that objects have now, by those that they had.
+pub(super) type UidMap = BTreeMap<String, String>;
+
+pub(super) struct ReturnedObjects<'a> {
+    pub(super) session: &'a TakeoverSession,
+    /// The objects of Karmada's definitions at the takeover.
+    pub(super) frozen: &'a Snapshot,
+    /// Flotilla's objects.
+    pub(super) returned: &'a Snapshot,
+}
+
+impl ReturnedObjects<'_> {
+    fn host(&self) -> &Arc<dyn Api> {
+        &self.session.host
+    }
+
+    /// Creates and updates. Returns the uids that have changed.
+    pub(super) async fn write(&self) -> anyhow::Result<UidMap> {
+        let mut uids = UidMap::new();
+        for resource in &self.returned.resources {
+            uids.extend(self.create_missing(resource).await?);
+        }
+        for resource in &self.returned.resources {
+            let current = self.current(&resource.resource).await?;
+            let updates = resource.objects.iter().map(|(key, object)| {
+                let current = current.get(key).cloned();
+                let uids = &uids;
+                async move {
+                    let updated = self.update(&resource.resource, object, current, uids);
+                    let gvr = resource.resource.gvr();
+                    updated.await.with_context(|| format!("{gvr} {key}"))
+                }
+            });
+            let updates = stream::iter(updates).buffer_unordered(CONCURRENT_WRITES);
+            updates.try_collect::<Vec<()>>().await?;
+        }
+        Ok(uids)
+    }
+
+    /// Deletes the objects that Flotilla has no more. Returns how many.
+    pub(super) async fn delete_others(&self) -> anyhow::Result<usize> {
+        let mut deleted = 0;
+        for resource in &self.frozen.resources {
+            let returned = self.returned.of(&resource.resource);
+            let current = self.current(&resource.resource).await?;
+            for (key, object) in &resource.objects {
+                let is_returned = returned.is_some_and(|r| r.objects.contains_key(key));
+                let current = current.get(key);
+                let current = current.filter(|c| c["metadata"]["uid"] == object["metadata"]["uid"]);
+                if let (false, Some(current)) = (is_returned, current) {
+                    let gvr = resource.resource.gvr();
+                    let deletion = self.delete(&resource.resource, current).await;
+                    deletion.with_context(|| format!("{gvr} {key}"))?;
+                    deleted += 1;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    async fn current(&self, resource: &MovedResource) -> anyhow::Result<BTreeMap<String, Value>> {
+        let gvr = resource.gvr();
+        let objects = list_resource(&**self.host(), &gvr, &resource.kind).await;
+        let objects = objects.with_context(|| format!("{gvr} cannot be listed"))?;
+        let objects = objects.unwrap_or_default().into_iter();
+        Ok(objects
+            .map(|o| (super::snapshot::object_key(&o), o))
+            .collect())
+    }
+
+    /// Creates what is missing, still without owners. Returns the changed uids.
+    async fn create_missing(&self, resource: &ResourceSnapshot) -> anyhow::Result<UidMap> {
+        let gvr = resource.resource.gvr();
+        let current = self.current(&resource.resource).await?;
+        let mut uids = UidMap::new();
+        for (key, object) in &resource.objects {
+            let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or("").to_owned();
+            let new_uid = match current.get(key) {
+                Some(current) => uid(current),
+                None => {
+                    let mut body = without_identity(object);
+                    if let Some(meta) = body["metadata"].as_object_mut() {
+                        meta.remove("ownerReferences");
+                    }
+                    let (namespace, _) = object_names(object);
+                    let all = ResourcePath::collection(&gvr, namespace);
+                    let created = self.host().create(all, body.into(), write_options()).await;
+                    created
+                        .with_context(|| format!("{gvr} {key}"))?
+                        .uid()
+                        .to_owned()
+                }
+            };
+            if new_uid != uid(object) {
+                uids.insert(uid(object), new_uid);
+            }
+        }
+        Ok(uids)
+    }
+
+    /// Makes an object that exists the one that Flotilla had.
+    async fn update(
+        &self,
+        resource: &MovedResource,
+        object: &Value,
+        current: Option<Value>,
+        uids: &UidMap,
+    ) -> anyhow::Result<()> {
+        let gvr = resource.gvr();
+        let (namespace, name) = object_names(object);
+        let at = ResourcePath::object(&gvr, namespace, name);
+        let mut current = match current {
+            Some(current) => current,
+            None => self.host().get(at).await?.value()?,
+        };
+        for attempt in 1.. {
+            match self.update_once(at, object, &current, uids).await {
+                Err(error) if error.is_conflict() && attempt < WRITE_ATTEMPTS => {
+                    current = self.host().get(at).await?.value()?;
+                }
+                outcome => {
+                    outcome?;
+                    break;
+                }
+            }
+        }
+        let is_deleting = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+        if is_deleting(object) && !is_deleting(&current) {
+            ignore_not_found(self.host().delete(at, &DeleteOptions::default()).await)?;
+        }
+        Ok(())
+    }
+
+    async fn update_once(
+        &self,
+        at: ResourcePath<'_>,
+        object: &Value,
+        current: &Value,
+        uids: &UidMap,
+    ) -> client::Result<()> {
+        let desired = desired_object(object, current, uids);
+        let mut current = current.clone();
+        if !is_equal(&desired, &current, false) {
+            let updated = self
+                .host()
+                .update(at, desired.clone().into(), write_options());
+            current = updated.await?.value()?;
+        }
+        let desired = with_status(desired, object, &current);
+        if is_equal(&desired, &current, true) {
+            return Ok(());
+        }
+        let status = at.subresource("status");
+        let updated = self.host().update(status, desired.into(), write_options());
+        // A kind without the subresource has its status already.
+        ignore_not_found(updated.await)?;
+        Ok(())
+    }
+
+    /// Deletes an object that Flotilla has no more: its finalizers have been served there.
+    async fn delete(&self, resource: &MovedResource, current: &Value) -> anyhow::Result<()> {
+        let gvr = resource.gvr();
+        let (namespace, name) = object_names(current);
+        let at = ResourcePath::object(&gvr, namespace, name);
+        if current["metadata"]["finalizers"].is_array() {
+            let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            let patched = self.host().patch(at, patch, write_options()).await;
+            if ignore_not_found(patched)?.is_none() {
+                return Ok(());
+            }
+        }
+        let options = DeleteOptions {
+            uid: current["metadata"]["uid"].as_str().map(str::to_owned),
+            ..DeleteOptions::default()
+        };
+        ignore_not_found(self.host().delete(at, &options).await)?;
+        Ok(())
+    }
+}
+
+/// The object that Flotilla had, with the identity of the current one.
+fn desired_object(object: &Value, current: &Value, uids: &UidMap) -> Value {
+    let mut desired = object.clone();
+    let mut meta = current["metadata"].clone();
+    for field in METADATA_FIELDS {
+        match object["metadata"].get(field) {
+            Some(value) => meta[field] = value.clone(),
+            None => {
+                if let Some(meta) = meta.as_object_mut() {
+                    meta.remove(field);
+                }
+            }
+        }
+    }
+    for owner in meta["ownerReferences"].as_array_mut().into_iter().flatten() {
+        if let Some(uid) = owner["uid"].as_str().and_then(|uid| uids.get(uid)) {
+            owner["uid"] = uid.clone().into();
+        }
+    }
+    if meta["ownerReferences"].is_null()
+        && let Some(meta) = meta.as_object_mut()
+    {
+        meta.remove("ownerReferences");
+    }
+    desired["metadata"] = meta;
+    desired
+}
+
+/// The desired object for the write of its status: the generation that the status has observed is
+/// that of the current object.
+fn with_status(mut desired: Value, object: &Value, current: &Value) -> Value {
+    let generation = &object["metadata"]["generation"];
+    for field in GENERATION_FIELDS {
+        if !generation.is_null() && desired["status"][field] == *generation {
+            desired["status"][field] = current["metadata"]["generation"].clone();
+        }
+    }
+    if desired["status"].is_null()
+        && let Some(fields) = desired.as_object_mut()
+    {
+        fields.remove("status");
+    }
+    for field in ["resourceVersion", "generation", "managedFields"] {
+        desired["metadata"][field] = current["metadata"][field].clone();
+    }
+    desired
+}
+
+/// Whether an object is as desired: its status, or everything else.
+fn is_equal(desired: &Value, current: &Value, status: bool) -> bool {
+    if status {
+        return desired["status"] == current["status"];
+    }
+    let rest = |object: &Value| {
+        let mut fields = object.as_object().cloned().unwrap_or_default();
+        fields.remove("status");
+        fields.remove("metadata");
+        let meta = METADATA_FIELDS.map(|field| object["metadata"][field].clone());
+        (fields, meta)
+    };
+    rest(desired) == rest(current)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: TKO-generations
+    #[test]
+    fn owners_and_observed_generations_follow() {
+        let object = json!({"metadata": {"name": "b", "uid": "1", "generation": 7,
+                "labels": {"a": "new"}, "ownerReferences": [{"uid": "2"}, {"uid": "3"}]},
+            "spec": 2, "status": {"schedulerObservedGeneration": 7, "other": 7}});
+        let current = json!({"metadata": {"name": "b", "uid": "1", "generation": 4,
+            "finalizers": ["f"], "resourceVersion": "9"}, "spec": 1});
+        let uids = UidMap::from([("2".to_owned(), "two".to_owned())]);
+        let desired = desired_object(&object, &current, &uids);
+        assert_eq!(
+            desired["metadata"]["ownerReferences"],
+            json!([{"uid": "two"}, {"uid": "3"}])
+        );
+        assert_eq!(desired["metadata"]["resourceVersion"], "9");
+        assert!(desired["metadata"]["finalizers"].is_null());
+        assert!(!is_equal(&desired, &current, false));
+        let written = with_status(desired, &object, &current);
+        assert_eq!(
+            written["status"],
+            json!({"schedulerObservedGeneration": 4, "other": 7})
+        );
+    }
+}
