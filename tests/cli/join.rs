@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use harness::ServerProcess;
 use harness::https_server::FakeHttpsServer;
 use harness::objects::{CONFIG_MAPS, config_map, policy};
+use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 
 use crate::cli::fixture::{BINARY, CliFixture, CommandOutput};
@@ -29,6 +29,11 @@ impl UnjoinedMember {
     /// `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// A client of the cluster. Must be called where tokio runs.
+    pub(crate) fn client(&self) -> ApiServerClient {
+        ApiServerClient::connect("member", &self.dir.path().join("kubeconfig"))
     }
 
     pub(crate) fn kubeconfig(&self) -> Value {
@@ -142,7 +147,7 @@ fn a_member_that_is_dead_is_removed_by_force() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let kubeconfig = member.dir.path().join("kubeconfig");
-        let api = harness::ApiServerClient::connect("dead", &kubeconfig);
+        let api = ApiServerClient::connect("dead", &kubeconfig);
         api.wait_until_exists(&CONFIG_MAPS, "default", "on-dead")
             .await;
     });
@@ -229,7 +234,7 @@ fn a_member_of_another_control_plane_is_refused() {
             "annotations": {"flotilla.io/control-plane-id": "another"}}, "rules": []});
     runtime.block_on(async {
         let kubeconfig = member.dir.path().join("kubeconfig");
-        let api = harness::ApiServerClient::connect("m1", &kubeconfig);
+        let api = ApiServerClient::connect("m1", &kubeconfig);
         api.create(role).await;
     });
     let reason = "the control plane another has joined the member as \"theirs\"";

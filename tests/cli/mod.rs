@@ -32,6 +32,15 @@ mod convert;
 /// `promote` of objects in a member.
 mod promote;
 
+/// `adopt` of namespaces and clusters.
+mod adopt;
+
+/// `rename` and `replace` of clusters.
+mod rename;
+
+/// `takeover` of KubeFed.
+mod takeover_kubefed;
+
 /// `doctor`, with one failure of the server or a member injected at a time.
 mod doctor;
 

@@ -1,11 +1,13 @@
 //! The commands of `flotilla` that only talk to servers, or to none: those of karmadactl,
-//! `why`, `plan`, `install` and `uninstall`. The binary adds them to its command line.
+//! `why`, `plan`, `adopt`, `rename`, `replace`, `takeover`, `install` and `uninstall`. The binary
+//! adds them to its command line.
 //!
 //! flags ──► [`kubeconfig_flags`] ──► `client::Api` ──► the controllers' own decisions ──► [`printers`] ──► [`output`]
 //!
 //! Results go to standard output, progress and errors to standard error.
 
 pub mod addons;
+pub mod adopt;
 pub mod apply;
 mod cluster_taints;
 pub mod completion;
@@ -39,6 +41,8 @@ mod printers;
 pub mod promote;
 pub mod rebalance;
 pub mod register;
+pub mod rename;
+pub mod replace;
 mod resource_args;
 pub mod scheduler_flags;
 pub mod taint;

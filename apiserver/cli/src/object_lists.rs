@@ -17,6 +17,33 @@ pub(crate) async fn list_all(
         .items)
 }
 
+/// The objects of a page of a list.
+const OBJECTS_PER_PAGE: u64 = 500;
+
+/// Lists the objects with labels page by page.
+pub(crate) async fn list_selected(
+    api: &dyn Api,
+    resource: &Gvr,
+    namespace: &str,
+    label_selector: &str,
+) -> client::Result<Vec<Object>> {
+    let at = ResourcePath::collection(resource, namespace);
+    let mut options = ListOptions {
+        label_selector: label_selector.to_owned(),
+        limit: OBJECTS_PER_PAGE,
+        ..ListOptions::default()
+    };
+    let mut objects = Vec::new();
+    loop {
+        let page = api.list(at, &options).await?;
+        objects.extend(page.items);
+        if page.continue_token.is_empty() {
+            return Ok(objects);
+        }
+        options.continue_token = page.continue_token;
+    }
+}
+
 /// The namespaces whose policies are listed, in addition to cluster-scoped policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListedPolicyNamespaces<'a> {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
-    addons, apply, completion, convert, cordon, doctor, drain, get, install, interpret, join,
-    kubectl_commands, man, orphan, plan, promote, rebalance, register, taint, takeover, token, top,
-    unjoin, unregister, why,
+    addons, adopt, apply, completion, convert, cordon, doctor, drain, get, install, interpret,
+    join, kubectl_commands, man, orphan, plan, promote, rebalance, register, rename, replace,
+    taint, takeover, token, top, unjoin, unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
@@ -56,6 +56,10 @@ pub(crate) enum CliCommand {
     Join(join::JoinArgs),
     /// Remove a cluster from the control plane.
     Unjoin(unjoin::UnjoinArgs),
+    /// Give a cluster another name.
+    Rename(Box<rename::RenameArgs>),
+    /// Point the name of a cluster at another cluster.
+    Replace(Box<replace::ReplaceArgs>),
     /// Mark a cluster as unschedulable.
     Cordon(cordon::CordonArgs),
     /// Mark a cluster as schedulable.
@@ -70,6 +74,8 @@ pub(crate) enum CliCommand {
     Apply(apply::ApplyArgs),
     /// Promote a resource of a member to the control plane.
     Promote(Box<promote::PromoteArgs>),
+    /// Take what already runs in a member under policies.
+    Adopt(Box<adopt::AdoptArgs>),
     /// Schedule templates anew, without regard to where they are now.
     Rebalance(rebalance::RebalanceArgs),
     /// Have the deletion of a template leave its objects in members.
@@ -102,7 +108,7 @@ pub(crate) enum CliCommand {
     Interpret(interpret::InterpretArgs),
     /// Convert manifests of another multi-cluster control plane.
     Convert(convert::ConvertArgs),
-    /// Take over a running Karmada in place, or give it back.
+    /// Take over a running Karmada in place and give it back, or take over from KubeFed.
     Takeover(Box<takeover::TakeoverArgs>),
     /// Back up everything that a control plane stores, while it serves.
     Backup(backup::BackupArgs),
@@ -186,6 +192,7 @@ impl CliCommand {
             Self::Interpret(arguments) => return interpret::run(arguments).await,
             Self::Convert(arguments) => return convert::run(&arguments),
             Self::Takeover(arguments) => return Box::pin(takeover::run(*arguments)).await,
+            Self::Adopt(arguments) => return Box::pin(adopt::run(*arguments)).await,
             Self::Drain(arguments) => return Box::pin(drain::run(*arguments)).await,
             Self::Doctor(arguments) => return Box::pin(doctor::run(arguments)).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
@@ -199,6 +206,8 @@ impl CliCommand {
             Self::Uninstall(arguments) => Box::pin(install::uninstall(arguments)).await,
             Self::Join(arguments) => Box::pin(join::run(arguments)).await,
             Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,
+            Self::Rename(arguments) => Box::pin(rename::run(*arguments)).await,
+            Self::Replace(arguments) => Box::pin(replace::run(*arguments)).await,
             Self::Cordon(arguments) => Box::pin(cordon::cordon(arguments)).await,
             Self::Uncordon(arguments) => Box::pin(cordon::uncordon(arguments)).await,
             Self::Taint(arguments) => Box::pin(taint::run(arguments)).await,

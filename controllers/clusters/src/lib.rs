@@ -12,7 +12,7 @@
 //! after its execution space and after every binding scheduled to it has left it. No
 //! credential is printed.
 //!
-//! Entry points: [`start`], [`join`], [`unjoin`].
+//! Entry points: [`start`], [`join`], [`unjoin`], [`rename_cluster`], [`replace_cluster`].
 
 mod agent_certificates;
 mod agent_cluster;
@@ -32,6 +32,7 @@ mod name_resolution;
 mod options;
 pub mod register;
 mod remedy;
+mod rename;
 mod start;
 mod status;
 mod taint_policy;
@@ -53,6 +54,9 @@ pub use name_resolution::{
 pub use options::{
     AgentCertificateValidity, AgentRegistrationMode, ClusterControllersOptions,
     ClusterControllersSettings,
+};
+pub use rename::{
+    RenameError, RenameReport, RenameSpec, ReplaceSpec, rename_cluster, replace_cluster,
 };
 pub use start::{start, start_agent};
 

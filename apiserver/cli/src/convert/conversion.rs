@@ -6,29 +6,29 @@ use serde_json::Value;
 
 /// Manifests in the order in which they have to be applied, and findings.
 #[derive(Default)]
-pub(super) struct Conversion {
+pub(crate) struct Conversion {
     /// Secrets of clusters, clusters, namespaces, definitions, and objects that stay as they are.
-    pub(super) prerequisites: Vec<Value>,
+    pub(crate) prerequisites: Vec<Value>,
     /// Propagation and override policies. They precede the templates, so that a template is
     /// placed as it is meant to be from its first moment.
-    pub(super) policies: Vec<Value>,
-    pub(super) templates: Vec<Value>,
-    pub(super) findings: Vec<Finding>,
+    pub(crate) policies: Vec<Value>,
+    pub(crate) templates: Vec<Value>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Conversion {
-    pub(super) fn manifests(&self) -> impl Iterator<Item = &Value> {
+    pub(crate) fn manifests(&self) -> impl Iterator<Item = &Value> {
         let policies = self.policies.iter().chain(&self.templates);
         self.prerequisites.iter().chain(policies)
     }
 
-    pub(super) fn count(&self, severity: Severity) -> usize {
+    pub(crate) fn count(&self, severity: Severity) -> usize {
         let findings = self.findings.iter();
         findings.filter(|f| f.severity == severity).count()
     }
 
     /// Records a finding about a field of an object, as `Kind namespace/name`.
-    pub(super) fn report(&mut self, severity: Severity, object: &str, field: &str, message: &str) {
+    pub(crate) fn report(&mut self, severity: Severity, object: &str, field: &str, message: &str) {
         self.findings.push(Finding {
             severity,
             object: object.to_owned(),
@@ -39,7 +39,7 @@ impl Conversion {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Severity {
+pub(crate) enum Severity {
     /// The source asks for something that the manifests cannot say.
     Loss,
     /// The manifests say the same, but somebody has to do or to know something.
@@ -47,11 +47,11 @@ pub(super) enum Severity {
 }
 
 #[derive(Debug)]
-pub(super) struct Finding {
-    pub(super) severity: Severity,
-    pub(super) object: String,
-    pub(super) field: String,
-    pub(super) message: String,
+pub(crate) struct Finding {
+    pub(crate) severity: Severity,
+    pub(crate) object: String,
+    pub(crate) field: String,
+    pub(crate) message: String,
 }
 
 impl fmt::Display for Finding {

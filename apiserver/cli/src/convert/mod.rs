@@ -3,8 +3,8 @@
 //!
 //! files ──► [`kubefed::convert`] ──► [`Conversion`] ──► manifests, and what they cannot say
 
-mod conversion;
-mod kubefed;
+pub(crate) mod conversion;
+pub(crate) mod kubefed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,8 +52,9 @@ struct KubefedArgs {
     output: ManifestFormat,
 }
 
+/// The format of printed manifests.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum ManifestFormat {
+pub(crate) enum ManifestFormat {
     Json,
     Yaml,
 }
@@ -82,7 +83,10 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_manifests(conversion: &Conversion, format: ManifestFormat) -> anyhow::Result<()> {
+pub(crate) fn print_manifests(
+    conversion: &Conversion,
+    format: ManifestFormat,
+) -> anyhow::Result<()> {
     match format {
         ManifestFormat::Json => {
             let list = serde_json::json!({

@@ -3,7 +3,7 @@
 //! `pkg/karmadactl/promote/promote.go`.
 
 mod dependencies;
-mod promotion;
+pub(crate) mod promotion;
 
 use std::path::PathBuf;
 

@@ -11,23 +11,23 @@ use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 /// How objects are promoted.
-pub(super) struct PromotionOptions {
+pub(crate) struct PromotionOptions {
     /// The member.
-    pub(super) cluster: String,
+    pub(crate) cluster: String,
     /// The name of the policy; made of the resource's by default.
-    pub(super) policy_name: Option<String>,
+    pub(crate) policy_name: Option<String>,
     /// Whether the policy propagates what the object depends on.
-    pub(super) propagate_dependencies: bool,
-    pub(super) dry_run: bool,
+    pub(crate) propagate_dependencies: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// A template and the policy that adopts its object.
-pub(super) struct Promotion {
-    pub(super) resource: ApiResource,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) template: Value,
-    pub(super) policy: Value,
+pub(crate) struct Promotion {
+    pub(crate) resource: ApiResource,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) template: Value,
+    pub(crate) policy: Value,
 }
 
 fn policy(
@@ -67,7 +67,7 @@ fn policy(
 
 impl Promotion {
     /// Makes a template and a policy of an object of the member.
-    pub(super) fn new(
+    pub(crate) fn new(
         options: &PromotionOptions,
         resource: &ApiResource,
         object: &Object,
@@ -89,7 +89,7 @@ impl Promotion {
     }
 
     /// As karmadactl names the resource.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Gvr {
             group,
             version,
@@ -104,7 +104,7 @@ impl Promotion {
 
     /// Creates the template, and if wanted the policy, unless the template exists; returns the
     /// line to print.
-    pub(super) async fn create(
+    pub(crate) async fn create(
         &self,
         control: &dyn Api,
         options: &PromotionOptions,

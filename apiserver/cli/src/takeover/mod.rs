@@ -1,5 +1,5 @@
 //! The command `flotilla takeover`, which moves a running Karmada's control plane to Flotilla in
-//! place, and gives it back.
+//! place, and gives it back; its subcommand takes over from KubeFed.
 //!
 //! flags ──► [`session`] ──► [`take_over`]: check, [`backup`], [`freeze`], move, switch, prove ──► [`summary`]
 //!                     └───► [`give_back`]: freeze, give APIServices back, [`returned_objects`]
@@ -12,6 +12,8 @@ mod backup;
 mod components;
 mod freeze;
 mod give_back;
+mod kubefed;
+mod owned_secrets;
 mod release;
 mod returned_objects;
 mod session;
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use client::{ShutdownToken, TaskGroup};
 use components::KarmadaComponents;
 use machinery::duration;
@@ -46,9 +48,13 @@ use crate::{feature_gate_flags, output, scheduler_flags};
 /// interrupted at any step. The backup has all objects, also Secrets that Works carry.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config"
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover kubefed --host-kubeconfig kubefed.kubeconfig --dry-run"
 )]
 pub struct TakeoverArgs {
+    #[command(subcommand)]
+    source: Option<TakeoverSource>,
     /// Report what would change and which objects would be refused. Only Flotilla's record of the
     /// takeover is written.
     #[arg(long, conflicts_with_all = ["back", "scale_down"])]
@@ -102,9 +108,18 @@ pub struct TakeoverArgs {
     output: Option<OutputFormat>,
 }
 
+/// What is taken over instead of a Karmada.
+#[derive(Subcommand)]
+enum TakeoverSource {
+    Kubefed(Box<kubefed::KubefedTakeoverArgs>),
+}
+
 /// Runs the command. The exit code is 1 if it fails, or a preflight finds objects that Flotilla
 /// would refuse.
 pub async fn run(arguments: TakeoverArgs) -> anyhow::Result<ExitCode> {
+    if let Some(TakeoverSource::Kubefed(arguments)) = arguments.source {
+        return Box::pin(kubefed::run(*arguments)).await;
+    }
     let tasks = TaskGroup::new(ShutdownToken::new());
     let summary = Box::pin(run_in(&arguments, &tasks)).await;
     tasks.stop().await;

@@ -12,7 +12,7 @@ use super::inventory::{Inventory, name, namespace, object_text};
 use crate::convert::conversion::{Conversion, Severity};
 
 /// Where the Secrets of clusters lie that `flotilla join` writes.
-const SECRETS_NAMESPACE: &str = "karmada-cluster";
+pub(crate) const SECRETS_NAMESPACE: &str = "karmada-cluster";
 
 pub(super) fn convert(
     cluster: &Value,

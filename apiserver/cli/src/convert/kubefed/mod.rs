@@ -4,7 +4,7 @@
 //! documents ──► [`inventory`] (by role) ──► [`cluster`], [`federated_object`] ──► manifests
 //! placement of the object ∩ placement of its namespace ──► [`cluster_set`]; replicas ──► [`replica_preference`]
 
-mod cluster;
+pub(crate) mod cluster;
 mod cluster_set;
 mod federated_object;
 mod fields;
@@ -30,7 +30,7 @@ use super::conversion::{Conversion, Severity};
 /// # Errors
 ///
 /// The documents that KubeFed's API would have refused, by object and field.
-pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
+pub(crate) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
     let inventory = Inventory::new(documents)?;
     let mut conversion = Conversion::default();
     let mut malformed = MalformedObjects::default();

@@ -1,0 +1,147 @@
+//! Compares a manifest of a Work with the object that a member runs, field by field. Pure.
+
+use std::fmt;
+
+use karmada_api::prune::prune;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The differences of one object that are reported; more of them say nothing new.
+const MAX_DIFFERENCES: usize = 20;
+/// The characters of a value that are printed.
+const MAX_VALUE_CHARS: usize = 120;
+/// The domains of the labels and annotations that a Work adds.
+const OWN_DOMAINS: [&str; 2] = ["karmada.io", "flotilla.io"];
+const HIDDEN: &str = "(hidden)";
+
+/// A field that the Work would change in the member.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct FieldDifference {
+    pub(super) path: String,
+    /// `None`: the member's object lacks the field.
+    pub(super) member: Option<Value>,
+    /// `None`: the Work would take the field away.
+    pub(super) work: Option<Value>,
+}
+
+impl fmt::Display for FieldDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: &Option<Value>| match value {
+            None => "(absent)".to_owned(),
+            Some(value) => {
+                let text = value.to_string();
+                match text.char_indices().nth(MAX_VALUE_CHARS) {
+                    Some((end, _)) => format!("{}…", &text[..end]),
+                    None => text,
+                }
+            }
+        };
+        let (member, work) = (text(&self.member), text(&self.work));
+        write!(f, "{}: {member} -> {work}", self.path)
+    }
+}
+
+/// What a Work with this manifest would change in the object of the member, in the order of the
+/// fields. The values of a Secret are hidden.
+pub(super) fn field_differences(member: &Value, manifest: &Value) -> Vec<FieldDifference> {
+    let is_secret = manifest["kind"] == "Secret" && manifest["apiVersion"] == "v1";
+    let (member, manifest) = (comparable(member), comparable(manifest));
+    let mut differences = Vec::new();
+    compare(
+        "",
+        present(Some(&member)),
+        present(Some(&manifest)),
+        &mut differences,
+    );
+    if is_secret {
+        for difference in &mut differences {
+            let hidden = |value: &mut Value| *value = HIDDEN.into();
+            difference.member.as_mut().map(hidden);
+            difference.work.as_mut().map(hidden);
+        }
+    }
+    differences
+}
+
+/// An object without what the member sets itself, and without what Works add.
+fn comparable(object: &Value) -> Value {
+    let mut manifest = object.clone();
+    prune(&mut manifest, false);
+    let metadata = &manifest["metadata"];
+    let mut kept = Map::new();
+    for map in ["labels", "annotations"] {
+        let entries = metadata[map].as_object().into_iter().flatten();
+        let foreign = entries.filter(|(key, _)| !is_own_key(key));
+        let entries: Map<String, Value> = foreign.map(|(k, v)| (k.clone(), v.clone())).collect();
+        kept.insert(map.to_owned(), entries.into());
+    }
+    manifest["metadata"] = kept.into();
+    manifest
+}
+
+fn is_own_key(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    OWN_DOMAINS.iter().any(|own| {
+        let rest = domain.strip_suffix(own);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+/// Empty values and absent ones are the same.
+fn present(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| match value {
+        Value::Null => false,
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(elements) => !elements.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    })
+}
+
+fn compare(
+    path: &str,
+    member: Option<&Value>,
+    work: Option<&Value>,
+    differences: &mut Vec<FieldDifference>,
+) {
+    if member == work || differences.len() == MAX_DIFFERENCES {
+        return;
+    }
+    match (member, work) {
+        (Some(Value::Object(before)), Some(Value::Object(after))) => {
+            let added = after.keys().filter(|key| !before.contains_key(*key));
+            for key in before.keys().chain(added) {
+                let path = field_path(path, key);
+                let (before, after) = (before.get(key), after.get(key));
+                compare(&path, present(before), present(after), differences);
+            }
+        }
+        (Some(Value::Array(before)), Some(Value::Array(after))) if before.len() == after.len() => {
+            for (index, (before, after)) in before.iter().zip(after).enumerate() {
+                let path = format!("{path}[{index}]");
+                compare(
+                    &path,
+                    present(Some(before)),
+                    present(Some(after)),
+                    differences,
+                );
+            }
+        }
+        _ => differences.push(FieldDifference {
+            path: path.to_owned(),
+            member: member.cloned(),
+            work: work.cloned(),
+        }),
+    }
+}
+
+fn field_path(parent: &str, key: &str) -> String {
+    let is_plain = key
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    match (parent, is_plain) {
+        ("", true) => key.to_owned(),
+        (_, true) => format!("{parent}.{key}"),
+        (_, false) => format!("{parent}[{key:?}]"),
+    }
+}
