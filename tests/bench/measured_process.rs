@@ -1,5 +1,4 @@
-//! Starts processes of the binary under test and reads their CPU time and memory from
-//! `/proc`.
+//! Starts processes of the binary under test and measures their CPU time and memory.
 //!
 //! A process is killed when its handle is dropped, so that a failed measurement leaves no
 //! process behind.
@@ -11,12 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use harness::process_stat;
 
 use crate::kubeconfig::Kubeconfig;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
-/// `USER_HZ`: the unit of CPU times in `/proc`, 100 on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
 /// A server that has printed its ready line.
@@ -103,17 +101,17 @@ impl MeasuredProcess {
 
     /// CPU seconds used so far by all threads, user and kernel.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        cpu_seconds(self.child.id())
+        Ok(process_stat::cpu_seconds(self.child.id())?)
     }
 
     /// The resident bytes now.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<f64> {
-        resident_bytes(self.child.id())
+        Ok(process_stat::resident_bytes(self.child.id())?)
     }
 
     /// The most resident bytes since [`Self::reset_peak`].
     pub(crate) fn peak_resident_bytes(&self) -> anyhow::Result<f64> {
-        status_bytes(self.child.id(), "VmHWM:")
+        Ok(process_stat::peak_resident_bytes(self.child.id())?)
     }
 
     pub(crate) fn reset_peak(&self) -> anyhow::Result<()> {
@@ -147,34 +145,6 @@ impl Drop for MeasuredProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// CPU seconds used so far by all threads of a process, user and kernel.
-pub(crate) fn cpu_seconds(process_id: u32) -> anyhow::Result<f64> {
-    let text = read_proc_file(process_id, "stat")?;
-    // The name in parentheses may contain anything; the fields follow it.
-    let fields = text.rsplit_once(')').context("a line of /proc/stat")?.1;
-    let mut fields = fields.split_whitespace().skip(11);
-    let mut next =
-        || -> anyhow::Result<f64> { Ok(fields.next().context("a field of /proc/stat")?.parse()?) };
-    Ok((next()? + next()?) / TICKS_PER_SECOND)
-}
-
-/// The resident bytes of a process now.
-pub(crate) fn resident_bytes(process_id: u32) -> anyhow::Result<f64> {
-    status_bytes(process_id, "VmRSS:")
-}
-
-fn status_bytes(process_id: u32, field: &str) -> anyhow::Result<f64> {
-    let text = read_proc_file(process_id, "status")?;
-    let line = text.lines().find_map(|l| l.strip_prefix(field));
-    let kib = line.and_then(|l| l.split_whitespace().next());
-    Ok(kib.context("a line of /proc/status")?.parse::<f64>()? * 1024.0)
-}
-
-fn read_proc_file(process_id: u32, file: &str) -> anyhow::Result<String> {
-    let path = format!("/proc/{process_id}/{file}");
-    fs::read_to_string(&path).with_context(|| path)
 }
 
 /// Polls `done` until it returns true; an error after `limit`.

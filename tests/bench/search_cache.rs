@@ -16,6 +16,7 @@ use client::{
 };
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use harness::process_stat::resident_bytes;
 use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object, Status};
@@ -26,7 +27,7 @@ use storage::{EmbeddedStore, EmbeddedStoreOptions};
 use tokio::sync::watch;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
-use crate::measured_process::{MIB, resident_bytes};
+use crate::measured_process::MIB;
 use crate::measurement::{MeasurementLimit, MeasurementRecorder, median};
 use crate::search_endpoint::SearchConnection;
 

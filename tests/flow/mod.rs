@@ -134,3 +134,6 @@ mod failover;
 
 /// A control plane that is killed under load.
 mod crash_recovery;
+
+/// The benchmark of a large fleet, in its smallest size.
+mod fleet_benchmark;

@@ -18,7 +18,12 @@ const WELL_KNOWN_CRATES: [&str; 24] = [
 ];
 
 /// Crates that no crate is built on but in its tests.
-const TEST_SUPPORT: [&str; 3] = ["client-fake", "controller-testing", "harness"];
+const TEST_SUPPORT: [&str; 4] = [
+    "client-fake",
+    "controller-testing",
+    "fleet-benchmark",
+    "harness",
+];
 
 #[expect(clippy::disallowed_methods, reason = "what cargo writes is flat")]
 fn metadata() -> Value {
@@ -149,6 +154,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),
+        ("fleet-benchmark", &["harness"]),
         ("structure-tests", &[]),
         ("workspace-tests", &[]),
     ])

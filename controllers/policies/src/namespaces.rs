@@ -146,7 +146,7 @@ impl NamespaceSyncController {
         let mut tree = namespace.value()?;
         tree["apiVersion"] = "v1".into();
         tree["kind"] = "Namespace".into();
-        let overrides = self.overrides.candidates("");
+        let overrides = self.overrides.candidates(&NAMESPACE, namespace.meta());
         let about = InvolvedObject::new("v1", "Namespace", &namespace);
         let mut failed = Vec::new();
         let clusters = self.clusters.list();

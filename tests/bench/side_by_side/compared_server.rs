@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::measured_process::cpu_seconds;
+use harness::process_stat::cpu_seconds;
 
 pub(super) const OBJECTS: usize = 10_000;
 pub(super) const OBJECT_BYTES: usize = 4096;
@@ -31,6 +31,7 @@ impl ComparedServer {
 
     /// CPU seconds of all its processes.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        self.processes.iter().map(|id| cpu_seconds(*id)).sum()
+        let seconds: std::io::Result<f64> = self.processes.iter().map(|id| cpu_seconds(*id)).sum();
+        Ok(seconds?)
     }
 }

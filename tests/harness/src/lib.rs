@@ -39,6 +39,7 @@ pub mod objects;
 pub mod port;
 pub mod port_forward;
 pub mod process;
+pub mod process_stat;
 pub mod raw_http;
 pub mod relay;
 pub mod shared_services;

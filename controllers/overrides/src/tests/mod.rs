@@ -7,7 +7,10 @@ use karmada_api::ClusterAttributes;
 use machinery::{Gvk, Object};
 use serde_json::{Value, json};
 
-use crate::{AppliedOverrides, CandidateOverridePolicies, may_select, selects};
+use crate::{
+    AppliedOverrides, CandidateOverridePolicies, index_keys, lookup_keys, manifest_meta,
+    may_select, selects,
+};
 
 const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
 
@@ -50,11 +53,19 @@ pub(crate) fn apply_to_manifest(
     of_cluster: &[(&str, Value)],
     local: &[(&str, Value)],
 ) -> (Value, Result<Vec<String>, String>) {
+    let mut copy = manifest();
+    let lookup_keys = lookup_keys(&DEPLOYMENT, &manifest_meta(&copy));
+    let is_indexed = |policy: &Object| {
+        let keys = index_keys(policy);
+        keys.iter().any(|key| lookup_keys.contains(key))
+    };
+    let policies = local.iter().map(|(n, s)| policy(n, "n", s));
     let candidates = CandidateOverridePolicies {
         cluster_policies: of_cluster.iter().map(|(n, s)| policy(n, "", s)).collect(),
-        policies: local.iter().map(|(n, s)| policy(n, "n", s)).collect(),
+        policies: policies
+            .filter(|policy| !of_cluster.is_empty() || is_indexed(policy))
+            .collect(),
     };
-    let mut copy = manifest();
     let record = apply_policies(&mut copy, &candidates);
     let names = |r: AppliedOverrides| r.0.into_iter().map(|a| a.policy).collect();
     (copy, record.map(names))
