@@ -68,6 +68,9 @@ mod orphan;
 /// `rebalance` of templates.
 mod rebalance;
 
+/// `rollout` of staged templates.
+mod rollout;
+
 /// Karmada's user guide, followed alone.
 mod guide;
 

@@ -120,6 +120,9 @@ mod agent_election;
 /// Objects that are rolled out while networks fail.
 mod rollout;
 
+/// A change that goes through members in stages.
+mod staged_rollouts;
+
 /// A member in pull mode behind bad networks.
 mod pull_networks;
 

@@ -97,7 +97,8 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         // Each beside the others, none above.
         ("detector", &["controller-context", "scheduler"]),
         ("overrides", controllers),
-        ("binding", &["controller-context", "overrides", "scheduler"]),
+        ("rollout", &["controller-context", "overrides"]),
+        ("binding", &["rollout", "scheduler"]),
         ("execution", propagation),
         ("dependencies", propagation),
         ("policies", &["controller-context", "overrides"]),

@@ -44,6 +44,7 @@ pub mod register;
 pub mod rename;
 pub mod replace;
 mod resource_args;
+pub mod rollout;
 pub mod scheduler_flags;
 pub mod taint;
 pub mod takeover;

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     addons, adopt, apply, completion, convert, cordon, doctor, drain, get, install, interpret,
     join, kubectl_commands, man, orphan, plan, promote, rebalance, register, rename, replace,
-    taint, takeover, token, top, unjoin, unregister, why,
+    rollout, taint, takeover, token, top, unjoin, unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
@@ -80,6 +80,8 @@ pub(crate) enum CliCommand {
     Rebalance(rebalance::RebalanceArgs),
     /// Have the deletion of a template leave its objects in members.
     Orphan(orphan::OrphanArgs),
+    /// Follow and steer how a change of a template goes through its clusters.
+    Rollout(rollout::RolloutArgs),
     /// Display the usage of CPU and memory in member clusters.
     Top(top::TopArgs),
     #[command(flatten)]
@@ -216,6 +218,7 @@ impl CliCommand {
             Self::Promote(arguments) => Box::pin(promote::run(*arguments)).await,
             Self::Rebalance(arguments) => Box::pin(rebalance::run(arguments)).await,
             Self::Orphan(arguments) => Box::pin(orphan::run(arguments)).await,
+            Self::Rollout(arguments) => Box::pin(rollout::run(arguments)).await,
             Self::Kubectl(command) => Box::pin(kubectl_commands::run(command)).await,
             Self::Register(arguments) => Box::pin(register::run(*arguments)).await,
             Self::Unregister(arguments) => Box::pin(unregister::run(arguments)).await,

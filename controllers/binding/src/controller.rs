@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Api, Informer, InformerEvent, InvolvedObject, TaskGroup};
 use controller_context::{
     DesiredWork, Error, ManifestMemoryBudget, PropagationContext, TemplateInformers, WorkClient,
-    is_small_tree,
+    is_small_tree, set_metadata_entry,
 };
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping,
@@ -18,6 +18,7 @@ use futures_util::stream::FuturesOrdered;
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::rollout::REVISION;
 use karmada_api::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
@@ -30,12 +31,13 @@ use machinery::tree_memory::estimate_tree_bytes;
 use machinery::{Gvk, Gvr, Object};
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
 use parking_lot::Mutex;
+use rollout::{RevisionResolver, StagedTemplate};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
-use crate::manifest::{PerClusterManifestPreparer, binding_id};
+use crate::manifest::{PerClusterManifestPreparer, WorkSource, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
 use crate::work_cleanup::plan_cleanup;
 
@@ -62,6 +64,7 @@ pub struct BindingControllerOptions {
     pub works: WorkClient,
     pub overrides: OverrideManager,
     pub memory: Arc<ManifestMemoryBudget>,
+    pub revisions: RevisionResolver,
 }
 
 pub struct BindingController {
@@ -82,6 +85,7 @@ pub struct BindingController {
     /// The ids of bindings whose finalizer was removed, by key: a Work whose creation was under way
     /// then must be deleted.
     removed_bindings: Mutex<RemovedBindings>,
+    pub(crate) revisions: RevisionResolver,
 }
 
 #[derive(Default)]
@@ -124,6 +128,7 @@ impl BindingController {
             manifest_memory: options.memory,
             override_changes: ChangedOverridePolicies::default(),
             removed_bindings: Mutex::default(),
+            revisions: options.revisions,
         });
         controller.works.informer.add_index(BY_BINDING, |work| {
             [BINDING_ID, CLUSTER_BINDING_ID]
@@ -134,6 +139,7 @@ impl BindingController {
         controller.works.informer.wait_for_cache_sync().await;
         controller.clusters.informer().wait_for_cache_sync().await;
         controller.overrides.wait_synced().await;
+        controller.revisions.wait_synced().await;
         controller.add_event_handlers(&context.controller.tasks);
         let queue = controller.queue.clone();
         run_workers(
@@ -164,6 +170,9 @@ impl BindingController {
                 controller.on_work_event(change);
             }
         });
+        let queue = self.queue.clone();
+        self.revisions
+            .add_event_handler(move |binding, low| queue.add_to_lane(binding, low));
         // Changed interpreter rules may revise replicas in another way.
         let queue = self.queue.clone();
         let visit = move |binding: &Object| queue.add_low(binding.meta().key());
@@ -350,9 +359,23 @@ impl BindingController {
             return Ok(ReconcileAction::Done);
         };
         let began = Instant::now();
-        let outcome = self
-            .ensure_works(binding, &view, &served, &template, &targets)
-            .await;
+        let outcome = match self.revisions.resolve(binding, &served.gvk, &template) {
+            // The event of the Rollout leads here again.
+            StagedTemplate::Awaiting => return Ok(ReconcileAction::Done),
+            StagedTemplate::Unstaged => {
+                let source = WorkSource {
+                    template: &template,
+                    overrides: self.overrides.candidates(&served.gvk, template.meta()),
+                    revision: None,
+                    targets,
+                };
+                self.ensure_works(binding, &view, &served, source).await
+            }
+            StagedTemplate::Staged(staged) => {
+                self.ensure_staged_works(binding, &view, (&served, &template), &staged)
+                    .await
+            }
+        };
         SYNC_WORK_OUTCOMES.observe(began.elapsed(), outcome.is_ok());
         self.record_sync_event(binding, &served, &template, &outcome);
         outcome.map(|_| ReconcileAction::Done)
@@ -402,14 +425,14 @@ impl BindingController {
     /// Creates or updates one Work per target; returns whether any was written. A failure for one
     /// cluster does not affect the others. Each manifest is built just before its Work is written,
     /// so that few manifests are in memory at a time.
-    async fn ensure_works(
+    pub(crate) async fn ensure_works(
         &self,
         binding: &Object,
         view: &ResourceBinding,
         served: &RestMapping,
-        template: &Object,
-        targets: &[&TargetCluster],
+        source: WorkSource<'_>,
     ) -> Result<bool, Error> {
+        let (template, targets) = (source.template, source.targets);
         let tree = parse_manifest(served, template)?;
         let common = PerClusterManifestPreparer::new(
             served.gvk.clone(),
@@ -417,7 +440,7 @@ impl BindingController {
             &tree,
             binding,
             &view.spec,
-            targets,
+            &view.spec.targets(),
         );
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);
         let tree_bytes = estimate_tree_bytes(&tree);
@@ -428,7 +451,8 @@ impl BindingController {
             template,
             tree_bytes,
             builder: common,
-            overrides: self.overrides.candidates(template.namespace()),
+            overrides: source.overrides,
+            revision: source.revision,
             template_reference: about,
         };
         let (mut written, mut failed) = (false, Vec::new());
@@ -510,6 +534,10 @@ impl BindingController {
         if !self.templates.type_configs.collects_status(&common.kind) {
             annotations.insert(STATUS_COLLECTION.into(), STATUS_COLLECTION_DISABLED.into());
         }
+        if let Some(revision) = source.revision {
+            set_metadata_entry(&mut copy, "annotations", REVISION, revision);
+            annotations.insert(REVISION.into(), revision.into());
+        }
         for (key, applied) in [
             (OVERRIDDEN_FIELDS, record.retained_fields_annotation()),
             (
@@ -560,6 +588,7 @@ struct SharedManifestInputs<'a> {
     tree_bytes: usize,
     builder: PerClusterManifestPreparer<'a>,
     overrides: CandidateOverridePolicies,
+    revision: Option<&'a str>,
     template_reference: InvolvedObject,
 }
 

@@ -10,6 +10,7 @@ mod event_filter;
 mod manifest;
 mod metrics;
 mod override_event_handler;
+mod staged_works;
 mod work_cleanup;
 
 pub use controller::{BindingController, BindingControllerOptions};

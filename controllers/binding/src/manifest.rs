@@ -10,8 +10,18 @@ use karmada_api::well_known_keys::{
 };
 use karmada_api::{ResourceBindingSpec, TargetCluster};
 use machinery::{Gvk, Object};
+use overrides::CandidateOverridePolicies;
 use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
+
+/// A version of a template, and the clusters whose Works are made from it.
+pub(crate) struct WorkSource<'a> {
+    pub(crate) template: &'a Object,
+    pub(crate) overrides: CandidateOverridePolicies,
+    /// The name of the revision, if the template is staged.
+    pub(crate) revision: Option<&'a str>,
+    pub(crate) targets: Vec<&'a TargetCluster>,
+}
 
 /// Prepares the manifest of each target cluster of a binding.
 #[derive(Debug)]

@@ -4,11 +4,12 @@
 
 use client::ApiResource;
 use karmada_api::KUBEFED_SCHEDULING_GROUP;
+use karmada_api::rollout::ROLLOUT_GROUP;
 use karmada_api::well_known_keys::is_reserved_namespace;
 use machinery::Gvk;
 use regex::Regex;
 
-const SKIPPED_GROUPS: [&str; 10] = [
+const SKIPPED_GROUPS: [&str; 12] = [
     "cluster.karmada.io",
     "policy.karmada.io",
     "work.karmada.io",
@@ -20,6 +21,7 @@ const SKIPPED_GROUPS: [&str; 10] = [
     KUBEFED_SCHEDULING_GROUP,
     "core.kubefed.io",
     "events.k8s.io",
+    ROLLOUT_GROUP,
 ];
 
 /// What is not propagated, as users configure it.

@@ -8,6 +8,7 @@ use flotilla_runtime::Expectations;
 use karmada_api::Work;
 use karmada_api::prune::{prune, record_managed_keys};
 use karmada_api::resources::WORKS;
+use karmada_api::rollout::REVISION;
 use karmada_api::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_ID, CLUSTER_BINDING_ID, MANAGED,
     MANAGED_VALUE, OVERRIDDEN_FIELDS, STATUS_COLLECTION, TEMPLATE_UID, WORK_FINALIZER, WORK_ID,
@@ -33,11 +34,12 @@ pub fn complete_manifest(manifest: &mut Value, (namespace, name): (&str, &str), 
 }
 
 /// The annotations of a Work that go when it no longer needs them.
-const COMPUTED_ANNOTATIONS: [&str; 4] = [
+const COMPUTED_ANNOTATIONS: [&str; 5] = [
     APPLIED_OVERRIDES,
     APPLIED_CLUSTER_OVERRIDES,
     OVERRIDDEN_FIELDS,
     STATUS_COLLECTION,
+    REVISION,
 ];
 
 /// A Work as its controller needs it.

@@ -10,25 +10,28 @@ mod pod_spec;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use client::{Informer, InformerEvent, InvolvedObject};
 use flotilla_runtime::EventRecorder;
+use granted_rights::GrantedRights;
 use karmada_api::kind_in_namespace::KindInNamespace;
 use karmada_api::policy::{ImplicitPriority, OverrideSpec, Overriders, highest_implicit_priority};
 use karmada_api::well_known_keys::OVERRIDE_RETAINED;
 use karmada_api::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use machinery::object::Label;
 use machinery::{Gvk, Object, ObjectMeta};
-use serde_json::Value;
-
-use granted_rights::GrantedRights;
 use overriders::apply_overriders;
+use serde_json::{Value, json};
 
 /// The bytes that the records of applied policies may take of the 256 KiB of all annotations of a Work.
 const MAX_RECORD_BYTES: usize = 240 << 10;
+
+/// The override policies by namespace and by what their selectors name: among thousands of policies,
+/// a template decodes only those that may select it.
+const SELECTED_INDEX: &str = "selected-resources";
 
 /// Finds the override policies that may apply to a manifest.
 #[derive(Clone)]
@@ -207,6 +210,7 @@ impl AppliedOverrides {
 
 impl OverrideManager {
     pub fn new(policies: Informer, cluster_policies: Informer) -> Self {
+        policies.add_index(SELECTED_INDEX, index_keys);
         Self {
             policies,
             cluster_policies,
@@ -239,18 +243,50 @@ impl OverrideManager {
         !self.cluster_policies.is_empty()
     }
 
-    /// Lists the policies once for all clusters of a template.
-    pub fn candidates(&self, namespace: &str) -> CandidateOverridePolicies {
-        let local = if namespace.is_empty() {
-            Vec::new()
-        } else {
-            self.policies.list_namespace(namespace)
+    /// Lists the policies that may select a template, once for all its clusters.
+    pub fn candidates(&self, kind: &Gvk, template: &ObjectMeta) -> CandidateOverridePolicies {
+        let cluster_policies = self.cluster_policies.list();
+        let namespace = &*template.namespace;
+        let policies = match namespace {
+            "" => Vec::new(),
+            // A cluster override policy may change the name by which others select.
+            _ if !cluster_policies.is_empty() => self.policies.list_namespace(namespace),
+            _ => {
+                let keys = lookup_keys(kind, template);
+                let listed = keys.map(|key| self.policies.by_index(SELECTED_INDEX, &key));
+                let by_name = listed.into_iter().flatten().map(|p| (p.meta().key(), p));
+                by_name.collect::<BTreeMap<_, _>>().into_values().collect()
+            }
         };
         CandidateOverridePolicies {
-            cluster_policies: self.cluster_policies.list(),
-            policies: local,
+            cluster_policies,
+            policies,
         }
     }
+}
+
+/// The keys of a policy in [`SELECTED_INDEX`].
+fn index_keys(policy: &Object) -> Vec<String> {
+    let Ok(view) = policy.decode::<OverridePolicy>() else {
+        return Vec::new();
+    };
+    let namespace = policy.namespace();
+    let selectors = &view.spec.resource_selectors;
+    if selectors.is_empty() {
+        return vec![namespace.to_owned()];
+    }
+    let key = |s: &ResourceSelector| selected_key(namespace, &s.api_version, &s.kind, &s.name);
+    selectors.iter().map(key).collect()
+}
+
+/// The keys of all policies that may select an object: by its name, by its kind, and everything.
+fn lookup_keys(kind: &Gvk, head: &ObjectMeta) -> [String; 3] {
+    let key = |name: &str| selected_key(&head.namespace, &kind.api_version(), &kind.kind, name);
+    [key(&head.name), key(""), head.namespace.to_string()]
+}
+
+fn selected_key(namespace: &str, api_version: &str, kind: &str, name: &str) -> String {
+    format!("{namespace}/{api_version}/{kind}/{name}")
 }
 
 impl CandidateOverridePolicies {
@@ -264,6 +300,25 @@ impl CandidateOverridePolicies {
             cluster_policies,
             policies,
         }
+    }
+
+    /// The policies that may select an object, by namespace and name: what they are called and what
+    /// they do, from which [`Self::of_objects`] makes the candidates again.
+    pub fn selecting_specs(&self, kind: &Gvk, head: &ObjectMeta) -> Vec<Value> {
+        let policies = self.cluster_policies.iter().chain(&self.policies);
+        let mut selecting: Vec<&Object> = policies
+            .filter(|policy| may_select(policy, kind, head))
+            .collect();
+        selecting.sort_by_key(|policy| policy.meta().key());
+        let spec = |policy: &&Object| {
+            let mut value = policy.value().ok()?;
+            let mut metadata = json!({"name": policy.name()});
+            if !policy.namespace().is_empty() {
+                metadata["namespace"] = policy.namespace().into();
+            }
+            Some(json!({"metadata": metadata, "spec": value["spec"].take()}))
+        };
+        selecting.iter().filter_map(spec).collect()
     }
 
     /// Applies the policies that select the manifest: cluster override policies first, then those

@@ -4,6 +4,8 @@
 //!
 //! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► Works ──[`execution`]──► objects in members
 //!
+//! [`rollout`] lets changes of templates go through their clusters in stages: the binding controller
+//! then makes a Work from the revision that its cluster may have.
 //! [`dependencies`] propagates the objects that a template refers to. The controllers of
 //! [`policies`] create Works without a binding, and trigger a new scheduling of bindings on request.
 //!

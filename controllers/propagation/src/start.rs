@@ -20,6 +20,7 @@ use karmada_api::names::execution_space_name;
 use karmada_api::resources::{CLUSTER_OVERRIDES, FEDERATED_TYPE_CONFIGS, OVERRIDES, WORKS};
 use overrides::OverrideManager;
 use policies::PolicyControllersOptions;
+use rollout::{RevisionResolver, RolloutController, RolloutControllerOptions};
 
 use crate::options::PropagationOptions;
 
@@ -40,7 +41,7 @@ pub async fn start(
     let memory = Arc::new(ManifestMemoryBudget::default());
     let namespace_filter = NamespaceFilter::new(&options.templates.skipped_namespaces)?;
     let type_configs = TypeConfigs::new(
-        context.informer(&FEDERATED_TYPE_CONFIGS),
+        context.controller.informer(&FEDERATED_TYPE_CONFIGS),
         SkippedResourceConfig::new(&options.templates.skipped_apis)?,
     );
     let templates = TemplateInformers::new(
@@ -65,13 +66,22 @@ pub async fn start(
         };
         DependenciesDistributor::start(context, distributor).await;
     }
+    let revisions = RevisionResolver::new(context);
     let binding = BindingControllerOptions {
-        templates,
+        templates: Arc::clone(&templates),
         works: works.clone(),
         overrides: overrides.clone(),
         memory: Arc::clone(&memory),
+        revisions: revisions.clone(),
     };
     BindingController::start(context, binding).await;
+    let rollouts = RolloutControllerOptions {
+        templates,
+        works: works.informer.clone(),
+        overrides: overrides.clone(),
+        resolver: revisions,
+    };
+    RolloutController::start(context, rollouts).await;
     let execution = ExecutionControllerOptions {
         rest_mapper: Arc::clone(&rest_mapper),
         works: works.clone(),

@@ -29,6 +29,7 @@ pub mod remedy;
 pub mod replica_preference;
 pub mod resource_registry;
 pub mod resources;
+pub mod rollout;
 pub mod taint_policy;
 pub mod tls_validations;
 pub mod well_known_keys;
@@ -50,6 +51,7 @@ pub use rebalancer::WorkloadRebalancer;
 pub use remedy::Remedy;
 pub use replica_preference::KUBEFED_SCHEDULING_GROUP;
 pub use resource_registry::{OpenSearchConfig, ResourceRegistry};
+pub use rollout::{Rollout, RolloutPolicy};
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 
@@ -59,11 +61,13 @@ pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
 /// The domain of KubeFed's groups.
 const KUBEFED_DOMAIN: &str = ".kubefed.io";
 
-/// Whether this is a group of Karmada's API, or of KubeFed's, that the catalog has. Other groups
+/// Whether this is a group of Karmada's API, or of KubeFed's, that the catalog has, or Flotilla's own group of
+/// rollouts. Other groups
 /// of the same domains are not.
 pub fn is_karmada_group(group: &str) -> bool {
     let mut kinds = openapi::catalog().kinds().iter();
-    (group.ends_with(".karmada.io") || group == MULTICLUSTER_GROUP || is_kubefed_group(group))
+    let is_adopted = [MULTICLUSTER_GROUP, rollout::ROLLOUT_GROUP].contains(&group);
+    (group.ends_with(".karmada.io") || is_adopted || is_kubefed_group(group))
         && kinds.any(|kind| kind.gvk.group == group)
 }
 
@@ -87,6 +91,8 @@ mod tests {
             ("scheduling.kubefed.io", true),
             ("core.kubefed.io", true),
             ("types.kubefed.io", false),
+            ("rollout.flotilla.io", true),
+            ("flotilla.io", false),
             ("operator.karmada.io", false),
             ("karmada.io", false),
             ("apps", false),

@@ -84,6 +84,9 @@ pub struct ManifestStatus {
     pub status: Option<Value>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub health: String,
+    /// The revision of a staged rollout that the object carried when its health was observed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub revision: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

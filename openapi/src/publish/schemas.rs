@@ -15,6 +15,7 @@ use crate::model::{
 
 const META_V1_PACKAGE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const KARMADA_PACKAGE: &str = "io.karmada.";
+const FLOTILLA_PACKAGE: &str = "io.flotilla.";
 /// The kinds of Karmada's aggregated API server have no CRD.
 const CLUSTER_PACKAGE: &str = "io.karmada.cluster.";
 /// The pattern of quantities in generated CRDs.
@@ -111,7 +112,9 @@ impl ScalarForm {
         let name = &*definition.name;
         if !definition.native {
             Self::CustomResource
-        } else if name.starts_with(KARMADA_PACKAGE) && !name.starts_with(CLUSTER_PACKAGE) {
+        } else if name.starts_with(FLOTILLA_PACKAGE)
+            || name.starts_with(KARMADA_PACKAGE) && !name.starts_with(CLUSTER_PACKAGE)
+        {
             Self::KarmadaCrd
         } else {
             Self::GoType

@@ -63,6 +63,8 @@ resources! {
     REPLICA_PREFERENCES "scheduling.kubefed.io" "v1alpha1" "replicaschedulingpreferences" "ReplicaSchedulingPreference";
     FEDERATED_TYPE_CONFIGS "core.kubefed.io" "v1beta1" "federatedtypeconfigs" "FederatedTypeConfig";
     REMEDIES "remedy.karmada.io" "v1alpha1" "remedies" "Remedy";
+    ROLLOUT_POLICIES "rollout.flotilla.io" "v1alpha1" "rolloutpolicies" "RolloutPolicy";
+    ROLLOUTS "rollout.flotilla.io" "v1alpha1" "rollouts" "Rollout";
     CRON_FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "cronfederatedhpas" "CronFederatedHPA";
     FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "federatedhpas" "FederatedHPA";
     CUSTOMIZATIONS "config.karmada.io" "v1alpha1" "resourceinterpretercustomizations" "ResourceInterpreterCustomization";

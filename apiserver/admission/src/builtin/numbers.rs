@@ -61,7 +61,7 @@ pub(super) fn int_or_percent(value: &Value) -> i64 {
 }
 
 /// Requires a number of at least 0, or a percentage.
-pub(super) fn validate_int_or_percent(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_int_or_percent(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
     match value {
         Value::Number(n) if n.as_i64().is_none_or(|n| n < 0) => errors.push(FieldError::invalid(
             field,
@@ -76,7 +76,7 @@ pub(super) fn validate_int_or_percent(field: &str, value: &Value, errors: &mut V
 }
 
 /// Requires a percentage of at most 100 %; a number may be any.
-pub(super) fn validate_at_most_100_percent(
+pub(crate) fn validate_at_most_100_percent(
     field: &str,
     value: &Value,
     errors: &mut Vec<FieldError>,

@@ -7,23 +7,28 @@
 use std::sync::{Arc, OnceLock};
 
 use client::{Api, ListOptions, ResourcePath, ignore_not_found};
-use karmada_api::{FeatureGates, KUBEFED_SCHEDULING_GROUP, KarmadaFeature, well_known_keys};
 use karmada_api::resources::CUSTOMIZATIONS;
-use machinery::{FieldError, Gvr, Object, Status};
+use karmada_api::rollout::ROLLOUT_GROUP;
+use karmada_api::{FeatureGates, KUBEFED_SCHEDULING_GROUP, KarmadaFeature, well_known_keys};
 use machinery::agent_user::RBAC_GENERATOR;
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
+use machinery::{FieldError, Gvr, Object, Status};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::{binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection, federated_quota, federated_resources, federated_type_config, limit_range, override_policy, propagation_policy, replica_preference, resource_registry, secret_access};
 use crate::agent_restriction::mark_generated_role;
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-use crate::certificate_approval::{SignerAuthorizer, self};
-use crate::interpreter_configuration::{CustomizationScriptValidator, self};
+use crate::certificate_approval::{self, SignerAuthorizer};
+use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::{list_cached, list_objects};
 use crate::secret_access::{SecretAuthorizer, SecretReference};
 use crate::unstructured::text;
+use crate::{
+    binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection,
+    federated_quota, federated_resources, federated_type_config, limit_range, override_policy,
+    propagation_policy, replica_preference, resource_registry, rollout_policy, secret_access,
+};
 
 mod agents;
 mod quota_charges;
@@ -317,8 +322,13 @@ impl AdmissionChain {
             }
             (KUBEFED_SCHEDULING_GROUP, "ReplicaSchedulingPreference") => {
                 invalid_unless_empty(attributes, new, replica_preference::validate(new))?;
+            }
             ("core.kubefed.io", "FederatedTypeConfig") => {
                 let errors = federated_type_config::validate(attributes, new);
+                invalid_unless_empty(attributes, new, errors)?;
+            }
+            (ROLLOUT_GROUP, "RolloutPolicy" | "ClusterRolloutPolicy") => {
+                let errors = rollout_policy::validate(attributes.namespace, new);
                 invalid_unless_empty(attributes, new, errors)?;
             }
             (group, _) if group.ends_with(".karmada.io") => {

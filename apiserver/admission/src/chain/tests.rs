@@ -413,6 +413,7 @@ proptest! {
             ("policy.karmada.io/v1alpha1", "PropagationPolicy"),
             ("policy.karmada.io/v1alpha1", "ClusterOverridePolicy"),
             ("policy.karmada.io/v1alpha1", "ClusterTaintPolicy"),
+            ("rollout.flotilla.io/v1alpha1", "RolloutPolicy"),
             ("policy.karmada.io/v1alpha1", "FederatedResourceQuota"),
             ("work.karmada.io/v1alpha2", "ResourceBinding"),
             ("work.karmada.io/v1alpha1", "Work"),

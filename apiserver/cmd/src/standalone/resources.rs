@@ -12,6 +12,7 @@ use auth::RoleEscalationCheck;
 use client::{Api, InformerFactory, TaskGroup};
 use flotilla_metrics::MetricsRegistry;
 use karmada_api::is_kubefed_group;
+use karmada_api::rollout::ROLLOUT_GROUP;
 use machinery::UserInfo;
 use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;
@@ -53,7 +54,11 @@ impl StandaloneResources {
         }
         let serves_group: fn(&str) -> bool = match options.federation {
             true => |_| true,
-            false => |group| !group.ends_with(".karmada.io") && !is_kubefed_group(group),
+            false => |group| {
+                !group.ends_with(".karmada.io")
+                    && !is_kubefed_group(group)
+                    && group != ROLLOUT_GROUP
+            },
         };
         let registry_options = RegistryOptions {
             clock: Arc::clone(clock),

@@ -15,6 +15,7 @@ mod workloads;
 
 use std::time::Duration;
 
+use karmada_api::rollout::ROLLOUT_GROUP;
 use rest_strategy::DEFAULT_STRATEGY;
 use serde_json::{Map, Value};
 
@@ -140,10 +141,13 @@ pub(crate) fn built_in_strategy(
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             &custom_resource_definitions::STRATEGY
         }
-        (group, _) if group.ends_with("karmada.io") || group.ends_with(".kubefed.io") => {
+        (group, _)
+            if group.ends_with("karmada.io")
+                || group.ends_with(".kubefed.io")
+                || group == ROLLOUT_GROUP =>
+        {
             custom_resource_strategy(status)
         }
-        ("scheduling.kubefed.io", _) => custom_resource_strategy(status),
         _ => &BUILT_IN_DEFAULT,
     }
 }

@@ -35,6 +35,8 @@ mod rebalancers;
 mod released_claims;
 /// ReplicaSchedulingPreferences.
 mod replica_preferences;
+/// Staged templates.
+mod rollouts;
 /// Deletions of templates that wait for their copies.
 mod template_removal;
 /// Deletion of Works and of their objects.
@@ -47,10 +49,13 @@ mod work_fixtures;
 use std::ops::{Deref, DerefMut};
 
 use controller_context::PropagationContext;
-use controller_testing::{CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, FederationFixture, NAMESPACES, SECRETS, cluster, deployment, policy, serve, wait_until};
+use controller_testing::{
+    CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, FederationFixture, NAMESPACES, SECRETS, cluster,
+    deployment, policy, serve, wait_until,
+};
 use detector::InlineSchedulingOptions;
-use karmada_api::{FeatureGates, KarmadaFeature};
 use karmada_api::resources::{BINDINGS, WORKS};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Gvr;
 use scheduler::SchedulerClusterCache;
 use scheduler::core::{SchedulerPluginSet, SchedulingSettings};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use interpreter::ResourceInterpreter;
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::names::cluster_of_execution_space;
+use karmada_api::rollout::REVISION;
 use karmada_api::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use karmada_api::work::{ManifestIdentity, ManifestStatus, ResourceIdentifier};
 use machinery::{Gvk, Object};
@@ -177,6 +178,7 @@ fn manifest_status(
         identifier,
         status,
         health: health.to_owned(),
+        revision: object.annotation(REVISION).unwrap_or_default(),
     })
 }
 
@@ -321,6 +323,29 @@ mod tests {
             [Some(deployment(0, json!("broken"))), None],
             Value::Null,
             &["ReflectStatusFailed"],
+        );
+    }
+
+    // proves: ROL-reported
+    #[test]
+    fn the_revision_is_that_of_the_observed_object() {
+        let config = |revision: &str| {
+            let annotations = json!({REVISION: revision});
+            json!({"metadata": {"namespace": "n", "name": "map", "annotations": annotations}})
+        };
+        let status = |revision: &str| json!({"identifier": id(1, "", "ConfigMap", "map"), "health": "Healthy", "revision": revision});
+        let observed = [None, Some(config("map-2"))];
+        check(
+            json!([status("map-1")]),
+            observed,
+            json!([status("map-2")]),
+            &[],
+        );
+        check(
+            json!([status("map-2")]),
+            [None, Some(config("map-2"))],
+            Value::Null,
+            &[],
         );
     }
 

@@ -1,0 +1,265 @@
+//! The commands `flotilla rollout status|history|pause|resume|approve|undo`, which read and decide
+//! about the Rollout of a template.
+
+mod template_rollout;
+mod undo;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, Subcommand};
+use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
+use futures_util::StreamExt;
+use karmada_api::Rollout;
+use karmada_api::rollout::{ROLLOUTS, RolloutStatus, StageApproval};
+use machinery::Object;
+use serde_json::json;
+
+use crate::output;
+use crate::printers::format_table;
+use template_rollout::{TemplateArgs, TemplateRollout};
+use undo::undo;
+
+/// Follow and steer how a change of a template goes through its clusters.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  flotilla rollout status deployment/api\n  flotilla rollout pause deployment/api"
+)]
+pub struct RolloutArgs {
+    #[command(subcommand)]
+    command: RolloutCommand,
+}
+
+#[derive(Subcommand)]
+enum RolloutCommand {
+    /// Show the stages and clusters of a rollout.
+    #[command(after_help = "Example:\n  flotilla rollout status deployment/api")]
+    Status(StatusArgs),
+    /// Show the revisions of a template.
+    #[command(after_help = "Example:\n  flotilla rollout history deployment/api")]
+    History(TemplateArgs),
+    /// Let no further cluster begin; those that have begun continue.
+    #[command(after_help = "Example:\n  flotilla rollout pause deployment/api")]
+    Pause(TemplateArgs),
+    /// Let clusters begin again.
+    #[command(after_help = "Example:\n  flotilla rollout resume deployment/api")]
+    Resume(TemplateArgs),
+    /// Approve a stage for the revision that is rolled out.
+    #[command(
+        after_help = "Example:\n  flotilla rollout approve deployment/api --stage everywhere"
+    )]
+    Approve(ApproveArgs),
+    /// Write the template back from one of its revisions, with its present replicas.
+    ///
+    /// The template then goes through its clusters as after any change; a return to the revision
+    /// that has gone through all stages last goes to all at once. Override policies stay as they
+    /// are. A GitOps tool that owns the template will write it again.
+    #[command(
+        after_help = "Examples:\n  flotilla rollout undo deployment/api\n  flotilla rollout undo deployment/api --to-revision 2"
+    )]
+    Undo(UndoArgs),
+}
+
+#[derive(Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// Print each change, until the rollout has ended.
+    #[arg(short, long)]
+    watch: bool,
+}
+
+#[derive(Args)]
+struct UndoArgs {
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// The number of the revision; by default that of the one before.
+    #[arg(long, value_name = "NUMBER")]
+    to_revision: Option<i64>,
+}
+
+#[derive(Args)]
+struct ApproveArgs {
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// The stage; by default the one that waits.
+    #[arg(long, value_name = "STAGE")]
+    stage: Option<String>,
+}
+
+pub async fn run(arguments: RolloutArgs) -> anyhow::Result<()> {
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let done = Box::pin(run_command(&arguments.command, &tasks)).await;
+    tasks.stop().await;
+    done
+}
+
+async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Result<()> {
+    match command {
+        RolloutCommand::Status(arguments) => {
+            let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
+            match arguments.watch {
+                true => rollout.watch().await,
+                false => rollout.print_status(),
+            }
+        }
+        RolloutCommand::History(arguments) => {
+            let rollout = TemplateRollout::read(arguments, tasks).await?;
+            rollout.print_history().await
+        }
+        RolloutCommand::Pause(arguments) => {
+            let rollout = TemplateRollout::read(arguments, tasks).await?;
+            rollout.set_paused(true).await
+        }
+        RolloutCommand::Resume(arguments) => {
+            let rollout = TemplateRollout::read(arguments, tasks).await?;
+            rollout.set_paused(false).await
+        }
+        RolloutCommand::Approve(arguments) => {
+            let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
+            rollout.approve(arguments.stage.as_deref()).await
+        }
+        RolloutCommand::Undo(arguments) => {
+            let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
+            undo(&rollout, arguments.to_revision).await
+        }
+    }
+}
+
+impl TemplateRollout {
+    async fn set_paused(&self, paused: bool) -> anyhow::Result<()> {
+        let view = self.object.decode::<Rollout>()?;
+        let verb = if paused { "paused" } else { "resumed" };
+        if view.spec.paused == paused {
+            bail!("{} is already {verb}", self.text);
+        }
+        self.patch_spec(json!({"paused": paused})).await?;
+        output::print_line(format!("{} {verb}", self.text));
+        Ok(())
+    }
+
+    /// Approves a stage; approvals of other revisions have no use any more, and are dropped.
+    async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
+        let view = self.object.decode::<Rollout>()?;
+        let status = status_of(&view)?;
+        let stage = match stage {
+            Some(stage) => stage,
+            None if status.state == "AwaitingApproval" => &status.stage,
+            None => bail!(
+                "no stage of {} waits for an approval; name one with --stage",
+                self.text
+            ),
+        };
+        let mut stages = status.stages.iter();
+        ensure!(
+            stages.any(|other| other.name == stage),
+            "{} has no stage {stage:?}",
+            self.text
+        );
+        let approval = StageApproval {
+            stage: stage.to_owned(),
+            revision: status.target_revision.clone(),
+        };
+        let mut approvals = view.spec.approvals.clone();
+        approvals.retain(|other| other.revision == approval.revision && *other != approval);
+        approvals.push(approval);
+        self.patch_spec(json!({"approvals": approvals})).await?;
+        output::print_line(format!("{} approved for stage {stage}", self.text));
+        Ok(())
+    }
+
+    /// Prints the status at each change, until all stages have ended.
+    async fn watch(&self) -> anyhow::Result<()> {
+        let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
+        let options = WatchOptions {
+            resource_version: self.object.revision().to_string(),
+            ..WatchOptions::default()
+        };
+        let mut events = self.api.watch(at, &options).await?;
+        let mut object = self.object.clone();
+        loop {
+            let view = object.decode::<Rollout>()?;
+            // A status of an earlier generation says nothing about this change.
+            let generation = self.template.meta().generation;
+            let status = view.status.as_ref();
+            if let Some(status) = status.filter(|s| s.observed_template_generation >= generation) {
+                output::print_line(summary(&self.text, status));
+                match &*status.state {
+                    "Completed" => return Ok(()),
+                    "Degraded" => bail!("{} has ended with failed clusters", self.text),
+                    "RolledBack" => bail!("{} was rolled back", self.text),
+                    _ => {}
+                }
+            }
+            let event = events.next().await;
+            match event.context("the watch has ended; run the command again")?? {
+                WatchEvent::Added(next) | WatchEvent::Modified(next) => object = next,
+                WatchEvent::Deleted(_) => bail!("the rollout was deleted"),
+                WatchEvent::Bookmark { .. } => {}
+            }
+        }
+    }
+
+    /// Prints a line about the rollout, and one for each cluster.
+    fn print_status(&self) -> anyhow::Result<()> {
+        let view = self.object.decode::<Rollout>()?;
+        let status = status_of(&view)?;
+        let mut rows = Vec::new();
+        for stage in status
+            .stages
+            .iter()
+            .filter(|stage| !stage.clusters.is_empty())
+        {
+            for cluster in &stage.clusters {
+                let details = match &*cluster.message {
+                    "" => cluster.reason.clone(),
+                    message => format!("{}: {message}", cluster.reason),
+                };
+                rows.push(vec![
+                    stage.name.clone(),
+                    cluster.name.clone(),
+                    cluster.phase.as_str().to_owned(),
+                    cluster.since.clone(),
+                    cluster.revision.clone(),
+                    details,
+                ]);
+            }
+        }
+        let titles = ["STAGE", "CLUSTER", "PHASE", "SINCE", "REVISION", "DETAILS"];
+        output::print_line(summary(&self.text, status));
+        output::print_line(format_table(&titles, &rows).trim_end());
+        Ok(())
+    }
+
+    async fn print_history(&self) -> anyhow::Result<()> {
+        let view = self.object.decode::<Rollout>()?;
+        let status = status_of(&view)?;
+        let clusters = |revision: &Object| {
+            let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+            clusters.filter(|c| c.revision == revision.name()).count()
+        };
+        let revisions = self.revisions().await?;
+        let row = |(number, revision): &(i64, Object)| {
+            let clusters = clusters(revision).to_string();
+            vec![number.to_string(), revision.name().to_owned(), clusters]
+        };
+        let rows: Vec<Vec<String>> = revisions.iter().map(row).collect();
+        output::print_line(format_table(&["REVISION", "NAME", "CLUSTERS"], &rows).trim_end());
+        Ok(())
+    }
+}
+
+fn status_of(view: &Rollout) -> anyhow::Result<&RolloutStatus> {
+    let status = view.status.as_ref();
+    status.context("the rollout has no status yet; run the command again")
+}
+
+/// One line about the rollout.
+fn summary(template: &str, status: &RolloutStatus) -> String {
+    let stage = match &*status.stage {
+        "" => String::new(),
+        stage => format!(" in stage {stage}"),
+    };
+    format!(
+        "{template}: {}{stage}, {} clusters done",
+        status.state, status.progress
+    )
+}

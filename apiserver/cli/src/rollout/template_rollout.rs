@@ -1,0 +1,102 @@
+//! Reads the Rollout of the template that a command names.
+
+use anyhow::{bail, ensure};
+use clap::Args;
+use client::remote::RemoteApi;
+use client::{Api, ApiResource, Patch, ResourcePath, TaskGroup, WriteOptions};
+use karmada_api::names;
+use karmada_api::rollout::{REVISION_OF, ROLLOUTS};
+use machinery::{Gvr, Object};
+use serde_json::{Value, json};
+
+use crate::kubeconfig_flags::context_namespace;
+use crate::kubectl::ControlPlaneArgs;
+use crate::object_lists::list_all;
+use crate::resource_args::{find_resource, parse_resource_arg};
+
+const CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
+
+#[derive(Args)]
+pub(super) struct TemplateArgs {
+    /// TYPE/NAME of the template.
+    #[arg(required = true, value_name = "TYPE/NAME")]
+    resource: String,
+    /// The namespace; by default that of the kubeconfig's context.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    control: ControlPlaneArgs,
+}
+
+/// The Rollout of a template, as it was read.
+pub(super) struct TemplateRollout {
+    pub(super) api: RemoteApi,
+    /// The template as the user names it.
+    pub(super) text: String,
+    pub(super) resource: ApiResource,
+    pub(super) template: Object,
+    pub(super) object: Object,
+}
+
+impl TemplateRollout {
+    pub(super) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
+        let config = arguments.control.load_config()?;
+        let namespace = match &arguments.namespace {
+            Some(namespace) => namespace.clone(),
+            None => context_namespace(&config),
+        };
+        let api = RemoteApi::new(config, tasks)?;
+        let served = api.discover().await?.resources;
+        let (kind, name) = parse_resource_arg(std::slice::from_ref(&arguments.resource))?;
+        let resource = find_resource(&served, kind)?;
+        let text = format!("{}/{name}", resource.kind.to_lowercase());
+        ensure!(
+            resource.namespaced,
+            "{text} is cluster-scoped; changes of such templates are not staged"
+        );
+        let at = ResourcePath::object(&resource.resource, &namespace, name);
+        let template = api.get(at).await?;
+        let rollout = names::binding_name(&resource.kind, name);
+        let at = ResourcePath::object(&ROLLOUTS, &namespace, &rollout);
+        let object = match api.get(at).await {
+            Err(error) if error.is_not_found() => bail!(
+                "the changes of {text} are not staged, since no RolloutPolicy selects it or it is not propagated"
+            ),
+            object => object?,
+        };
+        Ok(Self {
+            resource: resource.clone(),
+            api,
+            text,
+            template,
+            object,
+        })
+    }
+
+    pub(super) async fn patch_spec(&self, spec: Value) -> anyhow::Result<()> {
+        let version = self.object.revision().to_string();
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
+        let options = WriteOptions::default();
+        self.api.patch(at, Patch::Merge(patch), &options).await?;
+        Ok(())
+    }
+
+    /// The revisions of the template with their numbers, the oldest first.
+    pub(super) async fn revisions(&self) -> anyhow::Result<Vec<(i64, Object)>> {
+        let key = names::binding_reference_key(self.object.namespace(), self.object.name());
+        let mut all = list_all(&self.api, &CONTROLLER_REVISIONS, self.object.namespace()).await?;
+        all.retain(|revision| {
+            let owner = revision.meta().controller();
+            revision.meta().label(REVISION_OF) == Some(&key)
+                && owner.is_some_and(|owner| *owner.uid == *self.template.uid())
+        });
+        let number = |revision: Object| {
+            let value = revision.value().unwrap_or_default();
+            (value["revision"].as_i64().unwrap_or(0), revision)
+        };
+        let mut numbered: Vec<(i64, Object)> = all.into_iter().map(number).collect();
+        numbered.sort_by_key(|(number, _)| *number);
+        Ok(numbered)
+    }
+}

@@ -1,0 +1,125 @@
+//! Writes a template back from one of its revisions.
+
+use anyhow::{Context, anyhow, ensure};
+use client::{Api, ResourcePath, WriteOptions};
+use interpreter::{LuaLimits, ResourceInterpreter};
+use karmada_api::ResourceBinding;
+use karmada_api::resources::{BINDINGS, CUSTOMIZATIONS};
+use karmada_api::well_known_keys::{
+    CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
+};
+use machinery::{Gvk, Gvr};
+use serde_json::Value;
+
+use super::template_rollout::TemplateRollout;
+use crate::object_lists::list_all;
+use crate::output;
+
+const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Writes the template of a rollout back from the revision with a number, or from the one before.
+pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyhow::Result<()> {
+    let revisions = rollout.revisions().await?;
+    let (number, revision) = match number {
+        Some(number) => revisions
+            .iter()
+            .find(|(other, _)| *other == number)
+            .with_context(|| format!("unable to find specified revision {number} in history"))?,
+        None => revisions
+            .iter()
+            .rev()
+            .nth(1)
+            .with_context(|| format!("no rollout history found for {}", rollout.text))?,
+    };
+    let mut content = revision.value()?;
+    let tree = content["data"]["template"].take();
+    ensure!(
+        tree["metadata"].is_object(),
+        "the controllerrevision {} has no template",
+        revision.name()
+    );
+    let tree = with_present_replicas(rollout, tree).await?;
+    let body = revised_template(rollout.template.value()?, tree);
+    let at = ResourcePath::of_object(&rollout.resource.resource, &rollout.template);
+    let options = WriteOptions::default();
+    rollout.api.update(at, body.into(), &options).await?;
+    output::print_line(format!("{} rolled back to revision {number}", rollout.text));
+    Ok(())
+}
+
+/// The content of a revision, which has no replicas, with those of the present template.
+async fn with_present_replicas(rollout: &TemplateRollout, tree: Value) -> anyhow::Result<Value> {
+    let customizations = list_all(&rollout.api, &CUSTOMIZATIONS, "").await?;
+    let interpreter =
+        ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
+    let Gvr { group, version, .. } = rollout.resource.resource.clone();
+    let kind = Gvk::new(group, version, rollout.resource.kind.clone());
+    let replicas = interpreter.replicas(&kind, &rollout.template).await;
+    let replicas = replicas.map_err(|error| anyhow!("the replicas are unknown: {error}"))?;
+    if let Some(replicas) = replicas {
+        let revised = interpreter.revise_replica(&kind, tree, replicas.count);
+        return Ok(revised.await?);
+    }
+    let at = ResourcePath::object(&BINDINGS, rollout.object.namespace(), rollout.object.name());
+    let binding = rollout.api.get(at).await?;
+    ensure!(
+        !binding.decode::<ResourceBinding>()?.spec.is_workload(),
+        "the replicas of {} are interpreted by a webhook, which this command does not call",
+        rollout.text
+    );
+    Ok(tree)
+}
+
+/// The present template with the content of a revision. What a revision does not have stays: claims,
+/// the last applied configuration, and what the server sets.
+fn revised_template(mut current: Value, mut tree: Value) -> Value {
+    let mut revised = tree["metadata"].take();
+    for map in ["labels", "annotations"] {
+        let mut entries = revised[map].take();
+        for (key, value) in current["metadata"][map].as_object().into_iter().flatten() {
+            if is_kept(key) {
+                entries[key] = value.clone();
+            }
+        }
+        current["metadata"][map] = entries;
+    }
+    tree["metadata"] = current["metadata"].take();
+    if let Some(status) = current.get_mut("status") {
+        tree["status"] = status.take();
+    }
+    tree
+}
+
+/// Whether a label or annotation is no part of revisions.
+fn is_kept(key: &str) -> bool {
+    let claims = [
+        POLICY_ID,
+        CLUSTER_POLICY_ID,
+        POLICY_NAMESPACE,
+        POLICY_NAME,
+        CLUSTER_POLICY_NAME,
+    ];
+    claims.contains(&key) || key == LAST_APPLIED_CONFIGURATION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: ROL-undo
+    #[test]
+    fn the_content_returns_and_the_rest_stays() {
+        let current = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "resourceVersion": "7", "finalizers": ["f"], "labels": {"new": "1", POLICY_ID: "id"},
+                "annotations": {LAST_APPLIED_CONFIGURATION: "{}"}},
+            "spec": {"replicas": 4, "paused": true}, "status": {"replicas": 4}});
+        let tree = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "labels": {"old": "1"}}, "spec": {"replicas": 4}});
+        let expected = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "resourceVersion": "7", "finalizers": ["f"], "labels": {"old": "1", POLICY_ID: "id"},
+                "annotations": {LAST_APPLIED_CONFIGURATION: "{}"}},
+            "spec": {"replicas": 4}, "status": {"replicas": 4}});
+        assert_eq!(revised_template(current, tree), expected);
+    }
+}

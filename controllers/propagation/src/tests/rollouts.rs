@@ -1,0 +1,197 @@
+//! Staged templates: which revision each Work is made from.
+
+use karmada_api::resources::{OVERRIDES, WORKS};
+use karmada_api::rollout::{REVISION, ROLLOUT_POLICIES, ROLLOUTS};
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+use super::{DEPLOYMENTS, PropagationFixture, wait_until};
+
+static REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
+const ROLLOUT: &str = "web-deployment";
+
+fn rollout_policy() -> Value {
+    let first = json!({"name": "first", "clusterAffinity": {"clusterNames": ["m1"]}});
+    json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": {"name": "p", "namespace": "n", "generation": 1},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
+            "stages": [first], "progressDeadline": "10m", "onFailure": "Pause", "revisionHistoryLimit": 1}})
+}
+
+impl PropagationFixture {
+    fn image_in(&self, cluster: &str) -> Option<String> {
+        let work = self.work(cluster, "web")?;
+        let image = "/spec/workload/manifests/0/spec/template/spec/containers/0/image";
+        Some(work.pointer(image)?.as_str()?.to_owned())
+    }
+
+    fn revision_in(&self, cluster: &str) -> Option<String> {
+        let work = self.work(cluster, "web")?;
+        Some(
+            work["metadata"]["annotations"][REVISION]
+                .as_str()?
+                .to_owned(),
+        )
+    }
+
+    fn state(&self) -> String {
+        let rollout = self.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);
+        let state = rollout.map(|rollout| rollout["status"]["state"].clone());
+        state
+            .and_then(|state| Some(state.as_str()?.to_owned()))
+            .unwrap_or_default()
+    }
+
+    /// Lets a member report that the object is healthy with the revision of its Work.
+    fn report_healthy(&self, cluster: &str) {
+        let mut work = self.work(cluster, "web").unwrap();
+        let revision = self.revision_in(cluster).unwrap();
+        let identifier =
+            json!({"ordinal": 0, "version": "v1", "kind": "Deployment", "name": "web"});
+        work["status"]["manifestStatuses"] =
+            json!([{"identifier": identifier, "health": "Healthy", "revision": revision}]);
+        self.control_plane.seed(&WORKS, work);
+    }
+
+    async fn wait_for_images(&self, m1: &str, m2: &str) {
+        let what = format!("m1 has {m1}, m2 has {m2}");
+        let images = || {
+            self.image_in("m1").as_deref() == Some(m1) && self.image_in("m2").as_deref() == Some(m2)
+        };
+        wait_until(&what, images).await;
+    }
+
+    async fn set_image(&self, image: &str) {
+        let path = "/spec/template/spec/containers/0/image";
+        self.edit(&DEPLOYMENTS, "web", |web| {
+            *web.pointer_mut(path).unwrap() = image.into();
+        });
+    }
+
+    /// Lets both members report until the rollout has ended.
+    async fn complete(&self) {
+        for cluster in ["m1", "m2"] {
+            let target = || {
+                let rollout = self.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);
+                let target = rollout.map(|rollout| rollout["status"]["targetRevision"].clone());
+                target.is_some_and(|target| {
+                    Some(target) == self.revision_in(cluster).map(Value::from)
+                })
+            };
+            wait_until("the Work has the target", target).await;
+            self.report_healthy(cluster);
+        }
+        wait_until("completed", || self.state() == "Completed").await;
+    }
+}
+
+// proves: ROL-works, ROL-scale, ROL-overrides, ROL-owned, ROL-history
+#[tokio::test]
+async fn works_are_made_from_the_revision_of_their_stage() {
+    let plane = PropagationFixture::new().with_web_deployment();
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, rollout_policy());
+    let plane = plane.started().await;
+    plane.wait_for_images("nginx:1", "nginx:1").await;
+    plane.complete().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    // Replicas act at once, with the revision that the cluster has.
+    plane.edit(&DEPLOYMENTS, "web", |web| {
+        web["spec"]["replicas"] = 6.into()
+    });
+    wait_until("both are scaled", || {
+        ["m1", "m2"].iter().all(|cluster| {
+            let work = plane.work(cluster, "web").unwrap();
+            work["spec"]["workload"]["manifests"][0]["spec"]["replicas"] == 6
+        })
+    })
+    .await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    plane.complete().await;
+    plane.wait_for_images("nginx:2", "nginx:2").await;
+    // So do override policies go through the stages.
+    let override_policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "tag", "namespace": "n", "generation": 1},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
+            "overrideRules": [{"overriders": {"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "3"}]}}]}});
+    plane.control_plane.seed(&OVERRIDES, override_policy);
+    plane.wait_for_images("nginx:3", "nginx:2").await;
+    plane.complete().await;
+    plane.wait_for_images("nginx:3", "nginx:3").await;
+    let rollout = plane.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);
+    let web = plane.control_plane.get_object(&DEPLOYMENTS, "n", "web");
+    let (rollout, web) = (rollout.unwrap(), web.unwrap());
+    let owners = [
+        &rollout["metadata"]["ownerReferences"][0]["uid"],
+        &web["metadata"]["uid"],
+    ];
+    assert_eq!(owners[0], owners[1]);
+    // One revision beside the current one is kept.
+    wait_until("old revisions are deleted", || {
+        plane.control_plane.list_objects(&REVISIONS).len() == 2
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+// proves: ROL-unselected, ROL-deleted-policy
+#[tokio::test]
+async fn a_template_without_a_policy_is_not_staged() {
+    let plane = PropagationFixture::new()
+        .with_web_deployment()
+        .started()
+        .await;
+    plane.wait_for_images("nginx:1", "nginx:1").await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:2").await;
+    assert!(plane.control_plane.list_objects(&ROLLOUTS).is_empty());
+    assert!(plane.control_plane.list_objects(&REVISIONS).is_empty());
+    // With a policy, the present content is the first revision.
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, rollout_policy());
+    plane.complete().await;
+    plane.set_image("nginx:3").await;
+    plane.wait_for_images("nginx:3", "nginx:2").await;
+    // Without it again, all clusters get the template.
+    plane.control_plane.remove(&ROLLOUT_POLICIES, "n", "p");
+    plane.wait_for_images("nginx:3", "nginx:3").await;
+    wait_until("the marks are removed", || {
+        plane.revision_in("m1").is_none() && plane.revision_in("m2").is_none()
+    })
+    .await;
+    assert!(plane.control_plane.list_objects(&ROLLOUTS).is_empty());
+    plane.tasks.stop().await;
+}
+
+// proves: ROL-restart-writes-nothing
+#[tokio::test]
+async fn a_restart_writes_nothing() {
+    let plane = PropagationFixture::new().with_web_deployment();
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, rollout_policy());
+    let mut plane = plane.started().await;
+    plane.complete().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    wait_until("the members apply", || {
+        let image = |at: usize| {
+            let web = plane.deployment_in_member(at, "web")?;
+            Some(web["spec"]["template"]["spec"]["containers"][0]["image"].clone())
+        };
+        image(0) == Some("nginx:2".into()) && image(1) == Some("nginx:1".into())
+    })
+    .await;
+    plane.tasks.stop().await;
+    plane.control_plane.clear_writes();
+    plane.start().await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let writes = plane.control_plane.writes();
+    let is_of_rollout = |resource: &Gvr| [&ROLLOUTS, &REVISIONS, &WORKS].contains(&resource);
+    let mut of_rollout = writes.iter().filter(|write| is_of_rollout(&write.resource));
+    assert!(of_rollout.next().is_none(), "{writes:?}");
+    plane.tasks.stop().await;
+}

@@ -1,0 +1,420 @@
+//! Reconciles Rollouts: keeps the revisions of staged templates, and writes which of them each
+//! cluster may have.
+
+use std::sync::Arc;
+
+use client::{
+    Api, DeleteOptions, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup,
+    WriteOptions, ignore_not_found,
+};
+use controller_context::{Error, PropagationContext, TemplateInformers};
+use flotilla_runtime::{
+    ClusterLister, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, StatusWriter,
+    run_workers,
+};
+use interpreter::ResourceInterpreter;
+use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
+use karmada_api::resources::BINDINGS;
+use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
+use karmada_api::well_known_keys::{BINDING_NAME, BINDING_NAMESPACE};
+use karmada_api::{ResourceBinding, Rollout, RolloutPolicy};
+use machinery::Object;
+use machinery::time::Clock;
+use overrides::OverrideManager;
+use serde_json::{Value, json};
+
+use crate::decision::{DecisionInput, plan_next_step};
+use crate::observation::observe_targets;
+use crate::policies::SelectedPolicy;
+use crate::resolver::{RevisionResolver, is_owned_by};
+use crate::revision::{
+    CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
+};
+
+const ROLLOUT_WORKERS: usize = 4;
+const DEFAULT_REVISION_HISTORY_LIMIT: usize = 10;
+
+/// The options of the controller, beside its context.
+pub struct RolloutControllerOptions {
+    pub templates: Arc<TemplateInformers>,
+    pub works: Informer,
+    pub overrides: OverrideManager,
+    pub resolver: RevisionResolver,
+}
+
+pub struct RolloutController {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    interpreter: ResourceInterpreter,
+    clusters: ClusterLister,
+    bindings: Informer,
+    templates: Arc<TemplateInformers>,
+    works: Informer,
+    overrides: OverrideManager,
+    resolver: RevisionResolver,
+}
+
+/// A template under a policy, with its binding.
+struct PolicedTemplate<'a> {
+    binding: &'a Object,
+    view: &'a ResourceBinding,
+    mapping: &'a RestMapping,
+    template: &'a Object,
+    policy: SelectedPolicy,
+}
+
+impl RolloutController {
+    pub async fn start(context: &PropagationContext, options: RolloutControllerOptions) {
+        let controller = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
+            clock: Arc::clone(&context.controller.clock),
+            recorder: context
+                .controller
+                .recorder
+                .with_component("rollout-controller"),
+            interpreter: context.interpreter.clone(),
+            clusters: context.clusters.clone(),
+            bindings: context.controller.informer(&BINDINGS),
+            templates: options.templates,
+            works: options.works,
+            overrides: options.overrides,
+            resolver: options.resolver,
+        });
+        controller.resolver.wait_synced().await;
+        controller.works.wait_for_cache_sync().await;
+        controller.clusters.informer().wait_for_cache_sync().await;
+        controller.overrides.wait_synced().await;
+        controller.add_event_handlers(&context.controller.tasks);
+        let queue = controller.resolver.queue.clone();
+        run_workers(
+            &context.controller.tasks,
+            "rollouts",
+            &queue,
+            ROLLOUT_WORKERS,
+            move |key: String| {
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
+            },
+        );
+    }
+
+    fn add_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
+        let queue = self.resolver.queue.clone();
+        self.resolver.rollouts.add_event_handler(move |change| {
+            queue.add_to_lane(change.key(), change.in_initial_list);
+        });
+        let queue = self.resolver.queue.clone();
+        self.resolver.revisions.add_event_handler(move |change| {
+            let revision = change.object();
+            if let Some(binding) = revision.annotation(BINDING_NAME)
+                && !change.in_initial_list
+            {
+                queue.add(format!("{}/{binding}", revision.namespace()));
+            }
+        });
+        // Only bindings with a Rollout follow their Works.
+        let (queue, rollouts) = (self.resolver.queue.clone(), self.resolver.rollouts.clone());
+        self.works.add_event_handler(move |change| {
+            if !change.in_initial_list
+                && !rollouts.is_empty()
+                && let Some(key) = binding_key_of_work(change.object())
+                && rollouts.get_by_key(&key).is_some()
+            {
+                queue.add(key);
+            }
+        });
+        self.follow_policies(tasks);
+        self.follow_clusters(tasks);
+    }
+
+    /// Enqueues the bindings of the kinds that a changed policy selects, or has selected.
+    fn follow_policies(&self, tasks: &TaskGroup) {
+        self.bindings.add_index(RESOURCE_GROUP_INDEX, index_keys);
+        let queue = self.resolver.queue.clone();
+        let visit = move |binding: &Object| queue.add_low(binding.meta().key());
+        let informers = [&self.bindings];
+        let sweep = IndexKeyWorkqueue::start(
+            tasks,
+            "staged-kinds",
+            &informers,
+            RESOURCE_GROUP_INDEX,
+            visit,
+        );
+        self.resolver.policies.add_event_handler(move |change| {
+            sweep.add(|key| {
+                KindInNamespace::parse(key).is_some_and(|group| may_select(change, &group))
+            });
+        });
+    }
+
+    /// Enqueues all Rollouts when a cluster becomes ready or not, on a task of its own.
+    fn follow_clusters(&self, tasks: &TaskGroup) {
+        const ALL: &str = "all";
+        self.resolver
+            .rollouts
+            .add_index(ALL, |_| vec![ALL.to_owned()]);
+        let queue = self.resolver.queue.clone();
+        let visit = move |rollout: &Object| queue.add_low(rollout.meta().key());
+        let informers = [&self.resolver.rollouts];
+        let sweep = IndexKeyWorkqueue::start(tasks, "rollout-clusters", &informers, ALL, visit);
+        self.clusters.informer().add_event_handler(move |change| {
+            if is_ready(change.old) != is_ready(change.new) {
+                sweep.add(|_| true);
+            }
+        });
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let rollout = self.resolver.rollouts.get_by_key(key);
+        let Some(binding) = self.bindings.get_by_key(key) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let view = binding.decode::<ResourceBinding>()?;
+        let of = &view.spec.resource;
+        let mapping = self.templates.rest_mapper.find(&of.api_version, &of.kind);
+        let Some(mapping) = mapping.filter(|_| !binding.meta().deleting) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let version = of.resource_version.parse().unwrap_or(0);
+        let lookup = self
+            .templates
+            .get_at_least(&mapping, binding.namespace(), &of.name, version)
+            .await?;
+        let Some(template) = lookup else {
+            return Ok(ReconcileAction::Done);
+        };
+        let policy = self.resolver.policies.select(&mapping.gvk, template.meta());
+        match (policy, rollout) {
+            (None, None) => Ok(ReconcileAction::Done),
+            (None, Some(rollout)) => self.delete(&rollout).await,
+            // The template was created anew.
+            (_, Some(rollout)) if !is_owned_by(&rollout, &template) => self.delete(&rollout).await,
+            (Some(policy), rollout) => {
+                let staged = PolicedTemplate {
+                    binding: &binding,
+                    view: &view,
+                    mapping: &mapping,
+                    template: &template,
+                    policy,
+                };
+                let result = self.sync(&staged, rollout).await;
+                match result {
+                    Err(error) if error.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+                    result => result,
+                }
+            }
+        }
+    }
+
+    async fn delete(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
+        let options = DeleteOptions {
+            uid: Some(rollout.uid().to_owned()),
+            ..DeleteOptions::default()
+        };
+        let at = ResourcePath::of_object(&ROLLOUTS, rollout);
+        ignore_not_found(self.api.delete(at, &options).await)?;
+        Ok(ReconcileAction::Done)
+    }
+
+    /// Does the next step of a rollout. Each step is one write, whose event leads to the next.
+    async fn sync(
+        &self,
+        staged: &PolicedTemplate<'_>,
+        rollout: Option<Object>,
+    ) -> Result<ReconcileAction, Error> {
+        let content = self.content(staged).await?;
+        let target = revision_name(staged.binding.name(), &content);
+        let revisions = self.resolver.revisions_of(staged.binding, staged.template);
+        if !self
+            .ensure_revision(staged, &revisions, &target, content)
+            .await?
+        {
+            return Ok(ReconcileAction::Done);
+        }
+        let Some(rollout) = rollout else {
+            return self.create(staged).await;
+        };
+        let view = rollout.decode::<Rollout>()?;
+        let spec = &staged.policy.policy.spec;
+        let targets = staged.view.spec.targets();
+        let targets = observe_targets(
+            spec,
+            &staged.view.spec.resource,
+            &targets,
+            &self.clusters,
+            &self.works,
+            |name| revisions.iter().any(|revision| revision.name() == name),
+        );
+        let decision = plan_next_step(DecisionInput {
+            policy: spec,
+            policy_id: &staged.policy.id(),
+            paused: view.spec.paused,
+            approvals: &view.spec.approvals,
+            target: &target,
+            previous: view.status.as_ref(),
+            targets: &targets,
+            now: self.clock.now(),
+        });
+        let mut status = decision.status;
+        status.observed_generation = rollout.meta().generation;
+        status.observed_template_generation = staged.template.meta().generation;
+        let changed = view.status.as_ref() != Some(&status);
+        let body = changed.then(|| json!(status));
+        let writer = StatusWriter::new(&*self.api, "rollout");
+        if changed {
+            writer.update(&ROLLOUTS, &rollout, body).await?;
+        } else {
+            self.prune_revisions(&revisions, &status, spec.revision_history_limit)
+                .await?;
+        }
+        Ok(decision
+            .next
+            .map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+    }
+
+    async fn create(&self, staged: &PolicedTemplate<'_>) -> Result<ReconcileAction, Error> {
+        let (namespace, name) = (staged.binding.namespace(), staged.binding.name());
+        let at = ResourcePath::collection(&ROLLOUTS, namespace);
+        let owner = staged.owner_reference();
+        let body = json!({
+            "apiVersion": ROLLOUTS.api_version(), "kind": "Rollout",
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+            "spec": {},
+        });
+        let options = WriteOptions::default();
+        self.api.create(at, body.into(), &options).await?;
+        Ok(ReconcileAction::Done)
+    }
+
+    /// The content of the template as it is now, with replicas that are the same at any scale.
+    async fn content(&self, staged: &PolicedTemplate<'_>) -> Result<Value, Error> {
+        let mut tree = staged.template.value()?;
+        tree["apiVersion"] = staged.mapping.api_version.as_str().into();
+        tree["kind"] = staged.mapping.kind().into();
+        let kind = &staged.mapping.gvk;
+        if staged.view.spec.is_workload() {
+            let revised = self.interpreter.revise_replica(kind, tree, 0).await;
+            tree = revised.map_err(Error::blocked)?;
+        }
+        let candidates = self.overrides.candidates(kind, staged.template.meta());
+        let overrides = candidates.selecting_specs(kind, staged.template.meta());
+        Ok(revision_content(tree, overrides))
+    }
+
+    /// Makes the revision of the current content exist and be the newest one; returns whether it
+    /// already is.
+    async fn ensure_revision(
+        &self,
+        staged: &PolicedTemplate<'_>,
+        revisions: &[Object],
+        target: &str,
+        content: Value,
+    ) -> Result<bool, Error> {
+        let newest = revisions.first().map_or(0, revision_number);
+        let existing = revisions.iter().find(|revision| revision.name() == target);
+        if let Some(existing) = existing {
+            if revision_number(existing) == newest {
+                return Ok(true);
+            }
+            let version = existing.revision().to_string();
+            let patch = json!({"metadata": {"resourceVersion": version}, "revision": newest + 1});
+            let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, existing);
+            let options = WriteOptions::default();
+            self.api.patch(at, Patch::Merge(patch), &options).await?;
+            return Ok(false);
+        }
+        let generation = staged.template.meta().generation;
+        let owner = staged.owner_reference();
+        let body = controller_revision(staged.binding, &owner, generation, newest + 1, content);
+        let at = ResourcePath::collection(&CONTROLLER_REVISIONS, staged.binding.namespace());
+        let created = self
+            .api
+            .create(at, body.into(), &WriteOptions::default())
+            .await;
+        if let Err(error) = created {
+            // One of an earlier template of the name is about to be collected.
+            if error.is_already_exists() {
+                return Err(Error::blocked(error));
+            }
+            if !error.is_conflict() {
+                let mapping = staged.mapping;
+                let about =
+                    InvolvedObject::new(&mapping.api_version, mapping.kind(), staged.template);
+                self.recorder
+                    .warning(&about, "CreateRevisionFailed", error.to_string());
+            }
+            return Err(error.into());
+        }
+        Ok(false)
+    }
+
+    /// Deletes the oldest revisions beyond the limit that no cluster may have.
+    async fn prune_revisions(
+        &self,
+        revisions: &[Object],
+        status: &RolloutStatus,
+        limit: Option<i64>,
+    ) -> Result<(), Error> {
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let limit = limit.unwrap_or(DEFAULT_REVISION_HISTORY_LIMIT);
+        let is_used = |name: &str| {
+            let mut clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+            [&status.target_revision, &status.stable_revision]
+                .iter()
+                .any(|used| *used == name)
+                || clusters.any(|cluster| cluster.revision == name)
+        };
+        let unused = revisions
+            .iter()
+            .filter(|revision| !is_used(revision.name()));
+        for revision in unused.skip(limit) {
+            let options = DeleteOptions {
+                uid: Some(revision.uid().to_owned()),
+                ..DeleteOptions::default()
+            };
+            let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, revision);
+            ignore_not_found(self.api.delete(at, &options).await)?;
+        }
+        Ok(())
+    }
+}
+
+impl PolicedTemplate<'_> {
+    /// The reference of what goes with the template.
+    fn owner_reference(&self) -> Value {
+        json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
+            "name": self.template.name(), "uid": self.template.uid(), "controller": true})
+    }
+}
+
+/// The key of the ResourceBinding that a Work's annotations name.
+fn binding_key_of_work(work: &Object) -> Option<String> {
+    let annotations = work.annotations();
+    let (namespace, name) = (
+        annotations.get(BINDING_NAMESPACE)?,
+        annotations.get(BINDING_NAME)?,
+    );
+    Some(format!("{namespace}/{name}"))
+}
+
+fn is_ready(cluster: Option<&Object>) -> bool {
+    let view = cluster.and_then(|cluster| cluster.decode::<karmada_api::Cluster>().ok());
+    view.is_some_and(|cluster| cluster.is_ready())
+}
+
+/// Whether a version of a changed policy selects objects of a kind in a namespace.
+fn may_select(change: &InformerEvent<'_>, group: &KindInNamespace<'_>) -> bool {
+    let mut versions = [change.old, change.new].into_iter().flatten();
+    versions.any(|object| {
+        let is_in_scope = ["", group.namespace].contains(&object.namespace());
+        let Ok(policy) = object.decode::<RolloutPolicy>() else {
+            return false;
+        };
+        let mut selectors = policy.spec.resource_selectors.iter();
+        is_in_scope
+            && selectors.any(|selector| {
+                (&*selector.api_version, &*selector.kind) == (group.api_version, group.kind)
+            })
+    })
+}

@@ -1,0 +1,211 @@
+//! The state of one cluster in a rollout, and its phases.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use karmada_api::rollout::{
+    ClusterRolloutStatus, RolloutPhase, RolloutPolicySpec, RolloutStage, RolloutStatus,
+};
+use machinery::{duration, time};
+
+use super::input::{DecisionInput, ObservedTarget};
+
+const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_secs(600);
+
+/// How long clusters of a stage have to be healthy, and may take to become so.
+pub(super) struct StageGates {
+    healthy_for: Duration,
+    deadline: Duration,
+}
+
+impl StageGates {
+    pub(super) fn new(policy: &RolloutPolicySpec, stage: Option<&RolloutStage>) -> Self {
+        let healthy_for = stage.and_then(|stage| duration::parse(&stage.gates.healthy_for).ok());
+        let deadline = duration::parse(&policy.progress_deadline);
+        Self {
+            healthy_for: healthy_for.unwrap_or_default(),
+            deadline: deadline.unwrap_or(DEFAULT_PROGRESS_DEADLINE),
+        }
+    }
+}
+
+pub(super) struct ClusterState<'a> {
+    pub(super) stage: usize,
+    pub(super) status: ClusterRolloutStatus,
+    /// `None`: the cluster is no target any more.
+    pub(super) observed: Option<&'a ObservedTarget>,
+}
+
+/// A time of the API in whole seconds, rounded up: a duration that is counted from it is never
+/// short.
+pub(super) fn api_time(now: Timestamp) -> String {
+    let seconds = now.as_second() + i64::from(now.subsec_nanosecond() > 0);
+    time::rfc3339_seconds(Timestamp::from_second(seconds).unwrap_or(now))
+}
+
+/// The clusters of a status. `restages`: clusters are assigned to stages anew, and those that left
+/// are forgotten.
+pub(super) fn carried_over<'a>(
+    input: &DecisionInput<'a>,
+    previous: &RolloutStatus,
+    restages: bool,
+) -> Vec<ClusterState<'a>> {
+    let mut all = Vec::new();
+    for (stage, status) in previous.stages.iter().enumerate() {
+        for cluster in &status.clusters {
+            let mut targets = input.targets.iter();
+            let observed = targets.find(|target| target.name == cluster.name);
+            // A cluster that has left and is a target again joins anew.
+            let is_skipped = cluster.phase == RolloutPhase::Skipped;
+            if restages && observed.is_none() || is_skipped && observed.is_some() {
+                continue;
+            }
+            let mut state = ClusterState {
+                stage: match observed {
+                    Some(target) if restages => target.stage,
+                    _ => stage,
+                },
+                status: cluster.clone(),
+                observed,
+            };
+            if observed.is_none() {
+                state.enter(RolloutPhase::Skipped, "LeftPlacement", input.now);
+            }
+            all.push(state);
+        }
+    }
+    all
+}
+
+impl<'a> ClusterState<'a> {
+    /// A cluster that has become a target.
+    pub(super) fn joined(
+        target: &'a ObservedTarget,
+        revision: &str,
+        goal: &str,
+        now: Timestamp,
+    ) -> Self {
+        let mut state = Self {
+            stage: target.stage,
+            status: ClusterRolloutStatus {
+                name: target.name.clone(),
+                ..ClusterRolloutStatus::default()
+            },
+            observed: Some(target),
+        };
+        state.assign(revision, now);
+        if revision != goal {
+            state.enter(RolloutPhase::Pending, "Joined", now);
+        }
+        state
+    }
+
+    pub(super) fn is_target(&self, name: &str) -> bool {
+        self.status.name == name && self.observed.is_some()
+    }
+
+    pub(super) fn order(&self) -> (usize, &str, bool) {
+        (self.stage, &self.status.name, self.observed.is_some())
+    }
+
+    pub(super) fn has(&self, revision: &str) -> bool {
+        self.observed.is_some() && self.status.revision == revision
+    }
+
+    pub(super) fn is_in_flight(&self, goal: &str) -> bool {
+        let phase = self.status.phase;
+        self.has(goal) && matches!(phase, RolloutPhase::Updating | RolloutPhase::Soaking)
+    }
+
+    pub(super) fn has_ended(&self, goal: &str) -> bool {
+        let phase = self.status.phase;
+        self.has(goal) && matches!(phase, RolloutPhase::Done | RolloutPhase::Failed)
+    }
+
+    /// Enters a phase; the time stays if phase and reason stay.
+    fn enter(&mut self, phase: RolloutPhase, reason: &str, now: Timestamp) {
+        let status = &mut self.status;
+        if status.phase != phase || status.reason != reason || status.since.is_empty() {
+            status.since = api_time(now);
+        }
+        status.phase = phase;
+        reason.clone_into(&mut status.reason);
+        status.message.clear();
+    }
+
+    /// The state at the start of another rollout.
+    pub(super) fn restart(&mut self, now: Timestamp) {
+        self.status.since.clear();
+        self.enter(RolloutPhase::Pending, "NewRevision", now);
+    }
+
+    pub(super) fn wait(&mut self, phase: RolloutPhase, reason: &str, now: Timestamp) {
+        self.enter(phase, reason, now);
+    }
+
+    /// Lets the cluster have a revision.
+    pub(super) fn assign(&mut self, revision: &str, now: Timestamp) {
+        revision.clone_into(&mut self.status.revision);
+        self.status.since.clear();
+        if self.observed.is_some_and(|target| !target.reachable) {
+            self.enter(RolloutPhase::Failed, "ClusterUnreachable", now);
+        } else {
+            self.enter(RolloutPhase::Updating, "", now);
+        }
+    }
+
+    fn elapsed(&self, now: Timestamp) -> SignedDuration {
+        let since = time::parse(&self.status.since);
+        since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+    }
+
+    /// Moves a cluster that has the goal to its next phase.
+    pub(super) fn observe(&mut self, goal: &str, gates: &StageGates, now: Timestamp) {
+        let Some(target) = self.observed else {
+            return;
+        };
+        let elapsed = self.elapsed(now);
+        let has_passed =
+            |limit: Duration| SignedDuration::try_from(limit).is_ok_and(|limit| elapsed >= limit);
+        // Only a report of the member about this very revision counts.
+        let is_healthy = target.work_revision == goal
+            && target.reported_revision == goal
+            && target.healthy
+            && target.message.is_empty();
+        let unreachable = "ClusterUnreachable";
+        let (phase, reason) = match self.status.phase {
+            _ if !target.reachable => (RolloutPhase::Failed, unreachable),
+            RolloutPhase::Done if is_healthy => (RolloutPhase::Done, ""),
+            RolloutPhase::Soaking if is_healthy => match has_passed(gates.healthy_for) {
+                true => (RolloutPhase::Done, ""),
+                false => (RolloutPhase::Soaking, ""),
+            },
+            _ if is_healthy && gates.healthy_for.is_zero() => (RolloutPhase::Done, ""),
+            _ if is_healthy => (RolloutPhase::Soaking, ""),
+            RolloutPhase::Failed if self.status.reason != unreachable => {
+                (RolloutPhase::Failed, "ProgressDeadlineExceeded")
+            }
+            RolloutPhase::Updating if has_passed(gates.deadline) => {
+                (RolloutPhase::Failed, "ProgressDeadlineExceeded")
+            }
+            RolloutPhase::Soaking | RolloutPhase::Done => (RolloutPhase::Updating, "Unhealthy"),
+            RolloutPhase::Updating => (RolloutPhase::Updating, &*self.status.reason.clone()),
+            _ => (RolloutPhase::Updating, ""),
+        };
+        self.enter(phase, reason, now);
+        if matches!(phase, RolloutPhase::Updating | RolloutPhase::Failed) {
+            self.status.message.clone_from(&target.message);
+        }
+    }
+
+    /// After how long the cluster enters its next phase by time alone.
+    pub(super) fn wake(&self, gates: &StageGates, now: Timestamp) -> Option<Duration> {
+        let limit = match self.status.phase {
+            RolloutPhase::Soaking => gates.healthy_for,
+            RolloutPhase::Updating => gates.deadline,
+            _ => return None,
+        };
+        let limit = SignedDuration::try_from(limit).ok()?;
+        Some(Duration::try_from(limit - self.elapsed(now)).unwrap_or_default())
+    }
+}

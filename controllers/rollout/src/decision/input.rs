@@ -1,0 +1,46 @@
+//! What the next step of a rollout is decided from, and what is decided.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karmada_api::rollout::{RolloutPolicySpec, RolloutStatus, StageApproval};
+
+/// A target cluster of the template, as the control plane observes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ObservedTarget {
+    pub(crate) name: String,
+    /// The index of the first stage that selects the cluster; the number of stages if none does.
+    pub(crate) stage: usize,
+    /// Whether the cluster is Ready.
+    pub(crate) reachable: bool,
+    /// The revision of the Work, empty if it has none that is known.
+    pub(crate) work_revision: String,
+    /// The revision that the object in the member carried when its health was observed.
+    pub(crate) reported_revision: String,
+    pub(crate) healthy: bool,
+    /// Why the Work is not applied; empty if it is.
+    pub(crate) message: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecisionInput<'a> {
+    pub(crate) policy: &'a RolloutPolicySpec,
+    /// Names the policy and its generation: if it changes, clusters are assigned to stages anew.
+    pub(crate) policy_id: &'a str,
+    /// Whether the user has paused the rollout.
+    pub(crate) paused: bool,
+    pub(crate) approvals: &'a [StageApproval],
+    /// The revision with the current content of the template.
+    pub(crate) target: &'a str,
+    pub(crate) previous: Option<&'a RolloutStatus>,
+    /// By name.
+    pub(crate) targets: &'a [ObservedTarget],
+    pub(crate) now: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RolloutDecision {
+    pub(crate) status: RolloutStatus,
+    /// When time alone allows the next step; `None`: never.
+    pub(crate) next: Option<Duration>,
+}

@@ -1,0 +1,273 @@
+//! One step of a rollout: the clusters, which of them begin, and why others do not.
+
+use std::time::Duration;
+
+use karmada_api::rollout::{
+    ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval,
+};
+
+use super::amounts::{amount_rounded_down, amount_rounded_up};
+use super::clusters::{ClusterState, StageGates, carried_over};
+use super::input::{DecisionInput, ObservedTarget};
+
+/// Why no cluster of a stage begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StageHold {
+    Paused,
+    AwaitingApproval,
+    FailureBudgetExceeded,
+}
+
+impl StageHold {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Paused => "Paused",
+            Self::AwaitingApproval => "AwaitingApproval",
+            Self::FailureBudgetExceeded => "FailureBudgetExceeded",
+        }
+    }
+}
+
+/// A step that is being decided.
+pub(super) struct RolloutStep<'a> {
+    pub(super) input: DecisionInput<'a>,
+    pub(super) stable: String,
+    pub(super) rejected: String,
+    /// By stage, then by name.
+    pub(super) clusters: Vec<ClusterState<'a>>,
+}
+
+impl<'a> RolloutStep<'a> {
+    pub(super) fn begin(input: DecisionInput<'a>) -> Self {
+        let Some(previous) = input.previous else {
+            return Self::recover(input);
+        };
+        let is_new = previous.target_revision != input.target;
+        let restages = is_new || previous.policy != input.policy_id;
+        // A template that was nowhere has no revision to keep.
+        let was_nowhere = previous
+            .stages
+            .iter()
+            .all(|stage| stage.clusters.is_empty());
+        let mut step = Self {
+            input,
+            stable: match is_new && was_nowhere {
+                true => input.target.to_owned(),
+                false => previous.stable_revision.clone(),
+            },
+            rejected: match is_new {
+                true => String::new(),
+                false => previous.rejected_revision.clone(),
+            },
+            clusters: carried_over(&input, previous, restages),
+        };
+        if is_new {
+            for cluster in &mut step.clusters {
+                cluster.restart(input.now);
+            }
+        }
+        // Joins are judged by the stages as they were before.
+        let goal = step.goal().to_owned();
+        let is_somewhere = step.clusters.iter().any(|c| c.observed.is_some());
+        let frontier = if is_somewhere { step.frontier() } else { 0 };
+        let is_staged = step.is_staged();
+        for target in input.targets {
+            if step.clusters.iter().any(|c| c.is_target(&target.name)) {
+                continue;
+            }
+            let revision = match !is_staged || target.stage < frontier {
+                true => &goal,
+                false => &step.stable,
+            };
+            let joined = ClusterState::joined(target, revision, &goal, input.now);
+            step.clusters.push(joined);
+        }
+        step.clusters.sort_by(|a, b| a.order().cmp(&b.order()));
+        step
+    }
+
+    /// Begins without a status: the first revision goes everywhere. If Works carry other revisions,
+    /// the Rollout was deleted, and their clusters keep them until their turn.
+    pub(super) fn recover(input: DecisionInput<'a>) -> Self {
+        let carried = |target: &'a ObservedTarget| {
+            Some(&*target.work_revision).filter(|revision| !revision.is_empty())
+        };
+        let others = input.targets.iter().filter_map(carried);
+        let others: Vec<&str> = others
+            .filter(|revision| *revision != input.target)
+            .collect();
+        let count = |revision: &str| others.iter().filter(|other| **other == revision).count();
+        let stable = others
+            .iter()
+            .max_by_key(|revision| (count(revision), **revision));
+        let stable = stable.map_or(input.target, |revision| *revision);
+        let state = |target: &'a ObservedTarget| {
+            let revision = carried(target).unwrap_or(stable);
+            ClusterState::joined(target, revision, input.target, input.now)
+        };
+        let mut clusters: Vec<ClusterState<'a>> = input.targets.iter().map(state).collect();
+        clusters.sort_by(|a, b| a.order().cmp(&b.order()));
+        Self {
+            input,
+            stable: stable.to_owned(),
+            rejected: String::new(),
+            clusters,
+        }
+    }
+
+    /// The revision to which the clusters go.
+    pub(super) fn goal(&self) -> &str {
+        match self.rejected == self.input.target {
+            true => &self.stable,
+            false => self.input.target,
+        }
+    }
+
+    /// Whether the goal goes through the stages. A return to the revision that has gone through all
+    /// stages does not.
+    pub(super) fn is_staged(&self) -> bool {
+        self.goal() != self.stable
+    }
+
+    /// The number of stages, with that of the remaining clusters.
+    pub(super) fn stage_count(&self) -> usize {
+        self.input.policy.stages.len() + 1
+    }
+
+    pub(super) fn stage(&self, index: usize) -> Option<&'a RolloutStage> {
+        self.input.policy.stages.get(index)
+    }
+
+    pub(super) fn stage_name(&self, index: usize) -> &'a str {
+        self.stage(index)
+            .map_or(REMAINING_STAGE, |stage| &stage.name)
+    }
+
+    pub(super) fn gates(&self, index: usize) -> StageGates {
+        StageGates::new(self.input.policy, self.stage(index))
+    }
+
+    /// Moves the clusters that have the goal between their phases.
+    pub(super) fn observe(&mut self) {
+        let goal = self.goal().to_owned();
+        let settles = !self.is_staged();
+        for i in 0..self.clusters.len() {
+            let gates = self.gates(self.clusters[i].stage);
+            let cluster = &mut self.clusters[i];
+            // A rollout that has ended is not judged again.
+            let has_ended = settles && cluster.status.phase == RolloutPhase::Done;
+            if cluster.has(&goal) && !has_ended {
+                cluster.observe(&goal, &gates, self.input.now);
+            }
+        }
+    }
+
+    pub(super) fn failed(&self) -> usize {
+        let failed = |c: &&ClusterState<'_>| c.status.phase == RolloutPhase::Failed;
+        self.clusters.iter().filter(failed).count()
+    }
+
+    pub(super) fn exceeds_budget(&self) -> bool {
+        let total = self.input.targets.len();
+        let budget = self.input.policy.failure_budget.as_ref();
+        self.failed() > budget.map_or(0, |budget| amount_rounded_down(budget, total))
+    }
+
+    /// Whether failures let no further cluster begin.
+    pub(super) fn is_held_by_failures(&self) -> bool {
+        self.exceeds_budget() && self.input.policy.on_failure != ON_FAILURE_CONTINUE
+    }
+
+    /// The first stage that has not ended; the number of stages if all have.
+    pub(super) fn frontier(&self) -> usize {
+        let goal = self.goal();
+        let open = self
+            .clusters
+            .iter()
+            .filter(|c| c.observed.is_some() && !c.has_ended(goal));
+        open.map(|c| c.stage).min().unwrap_or(self.stage_count())
+    }
+
+    pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
+        let name = self.stage_name(stage);
+        let needs_approval = self.stage(stage).is_some_and(|stage| stage.gates.approval);
+        let mut approvals = self.input.approvals.iter();
+        let is_approved = |a: &StageApproval| a.stage == name && a.revision == self.input.target;
+        if self.input.paused || self.input.policy.paused {
+            Some(StageHold::Paused)
+        } else if self.is_held_by_failures() {
+            Some(StageHold::FailureBudgetExceeded)
+        } else if needs_approval && !approvals.any(is_approved) {
+            Some(StageHold::AwaitingApproval)
+        } else {
+            None
+        }
+    }
+
+    /// Lets clusters of the first stage that has not ended begin; returns why none may.
+    pub(super) fn advance(&mut self) -> Option<StageHold> {
+        let (frontier, goal, now) = (self.frontier(), self.goal().to_owned(), self.input.now);
+        let hold = self.hold(frontier);
+        let members = self
+            .clusters
+            .iter()
+            .filter(|c| c.stage == frontier && c.observed.is_some());
+        let size = members.clone().count();
+        let limit = self
+            .stage(frontier)
+            .and_then(|stage| stage.max_concurrency.as_ref());
+        let limit = limit.map_or(size, |limit| amount_rounded_up(limit, size).max(1));
+        let mut in_flight = members.filter(|c| c.is_in_flight(&goal)).count();
+        for i in 0..self.clusters.len() {
+            if self.clusters[i].observed.is_none() || self.clusters[i].has(&goal) {
+                continue;
+            }
+            if self.clusters[i].stage != frontier {
+                self.clusters[i].wait(RolloutPhase::Pending, "WaitingForStage", now);
+            } else if let Some(hold) = hold {
+                self.clusters[i].wait(RolloutPhase::Blocked, hold.reason(), now);
+            } else if self.is_held_by_failures() {
+                let reason = StageHold::FailureBudgetExceeded.reason();
+                self.clusters[i].wait(RolloutPhase::Blocked, reason, now);
+            } else if in_flight >= limit {
+                self.clusters[i].wait(RolloutPhase::Pending, "WaitingForOthers", now);
+            } else {
+                self.clusters[i].assign(&goal, now);
+                in_flight += usize::from(self.clusters[i].is_in_flight(&goal));
+            }
+        }
+        hold
+    }
+
+    /// Rejects the target: the clusters return to the stable revision.
+    pub(super) fn reject(&mut self) {
+        self.input.target.clone_into(&mut self.rejected);
+    }
+
+    /// Makes the target the stable revision once it has gone through all stages. While a template is
+    /// nowhere, nothing goes through them.
+    pub(super) fn complete(&mut self) {
+        let is_somewhere = !self.input.targets.is_empty();
+        if is_somewhere && self.is_staged() && self.frontier() == self.stage_count() {
+            self.input.target.clone_into(&mut self.stable);
+        }
+    }
+
+    /// When time alone allows the next step.
+    pub(super) fn wake(&self) -> Option<Duration> {
+        let wakes = self.clusters.iter();
+        let wakes = wakes.filter_map(|c| c.wake(&self.gates(c.stage), self.input.now));
+        wakes.min()
+    }
+
+    /// Gives the goal to all clusters at once.
+    pub(super) fn assign_all(&mut self) {
+        let (goal, now) = (self.goal().to_owned(), self.input.now);
+        self.clusters.retain(|c| c.observed.is_some());
+        for cluster in &mut self.clusters {
+            if !cluster.has(&goal) {
+                cluster.assign(&goal, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Makes the status of a step: the phases of the stages, the columns and the conditions.
+
+use karmada_api::binding::Condition;
+use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageRolloutStatus};
+use machinery::conditions::set_status_condition;
+
+use super::clusters::api_time;
+use super::step::{RolloutStep, StageHold};
+
+impl RolloutStep<'_> {
+    pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {
+        let (frontier, goal) = (self.frontier(), self.goal().to_owned());
+        let has_ended = frontier == self.stage_count() && !self.is_staged();
+        let failed = self.failed();
+        let is_rolled_back = self.rejected == self.input.target;
+        let state = match hold {
+            _ if is_rolled_back => "RolledBack",
+            _ if has_ended && failed > 0 => "Degraded",
+            _ if has_ended => "Completed",
+            Some(hold) => hold.reason(),
+            None => "Progressing",
+        };
+        let targets = self.clusters.iter().filter(|c| c.observed.is_some());
+        let done = targets
+            .clone()
+            .filter(|c| c.has(self.input.target) && c.status.phase == RolloutPhase::Done);
+        let progress = format!("{}/{}", done.count(), targets.count());
+        let mut conditions = self
+            .input
+            .previous
+            .map(|p| p.conditions.clone())
+            .unwrap_or_default();
+        let is_held = hold.is_some() && !has_ended;
+        for (condition_type, holds) in [
+            ("Progressing", !has_ended && !is_held && !is_rolled_back),
+            ("Paused", is_held),
+            ("Completed", has_ended && !is_rolled_back),
+            ("Degraded", failed > 0 || is_rolled_back),
+        ] {
+            let condition = Condition {
+                condition_type: condition_type.to_owned(),
+                status: if holds { "True" } else { "False" }.to_owned(),
+                last_transition_time: api_time(self.input.now),
+                reason: state.to_owned(),
+                message: format!("{progress} clusters are done, {failed} have failed"),
+                ..Condition::default()
+            };
+            set_status_condition(&mut conditions, condition);
+        }
+        let stage = match has_ended {
+            true => String::new(),
+            false => self.stage_name(frontier).to_owned(),
+        };
+        RolloutStatus {
+            policy: self.input.policy_id.to_owned(),
+            target_revision: self.input.target.to_owned(),
+            state: state.to_owned(),
+            stage,
+            progress,
+            conditions,
+            stages: self.stages(&goal),
+            stable_revision: self.stable,
+            rejected_revision: self.rejected,
+            ..RolloutStatus::default()
+        }
+    }
+
+    fn stages(&self, goal: &str) -> Vec<StageRolloutStatus> {
+        let stage = |index: usize| {
+            let members = self.clusters.iter().filter(|c| c.stage == index);
+            let phases = members.clone().filter(|c| c.observed.is_some());
+            let phases: Vec<RolloutPhase> = phases.map(|c| c.status.phase).collect();
+            let has_ended = members
+                .clone()
+                .all(|c| c.observed.is_none() || c.has_ended(goal));
+            StageRolloutStatus {
+                name: self.stage_name(index).to_owned(),
+                phase: stage_phase(&phases, has_ended),
+                clusters: members.map(|c| c.status.clone()).collect(),
+            }
+        };
+        (0..self.stage_count()).map(stage).collect()
+    }
+}
+
+/// The phase of a stage from those of its clusters.
+fn stage_phase(phases: &[RolloutPhase], has_ended: bool) -> RolloutPhase {
+    use RolloutPhase::{Blocked, Done, Failed, Pending, Skipped, Soaking, Updating};
+    let has = |phase: RolloutPhase| phases.contains(&phase);
+    match phases {
+        [] => Skipped,
+        _ if has_ended && has(Failed) => Failed,
+        _ if has_ended => Done,
+        _ => [Updating, Soaking, Blocked, Pending]
+            .into_iter()
+            .find(|phase| has(*phase))
+            .unwrap_or(Pending),
+    }
+}

@@ -1,0 +1,165 @@
+//! A fleet whose binding controller, members and clock do as the test says.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use karmada_api::rollout::{RolloutPhase, RolloutPolicySpec, RolloutStatus, StageApproval};
+use serde_json::{Value, json};
+
+use crate::decision::{DecisionInput, ObservedTarget, plan_next_step};
+
+/// More steps at one instant are an endless loop.
+const MAX_STEPS_AT_ONCE: usize = 200;
+
+#[derive(Clone, Debug)]
+pub(super) struct Fleet {
+    pub(super) policy: RolloutPolicySpec,
+    pub(super) policy_id: String,
+    pub(super) paused: bool,
+    pub(super) approvals: Vec<StageApproval>,
+    pub(super) target: String,
+    pub(super) status: Option<RolloutStatus>,
+    pub(super) clusters: Vec<ObservedTarget>,
+    /// The revisions with which no cluster becomes healthy, or only the named one does not.
+    pub(super) broken: BTreeSet<(String, String)>,
+    pub(super) now: Timestamp,
+}
+
+impl Fleet {
+    /// A fleet of clusters with the index of their stage, which all have the revision `1`.
+    pub(super) fn new(policy: Value, clusters: &[(&str, usize)]) -> Self {
+        let mut fleet = Self {
+            policy: serde_json::from_value(policy).unwrap(),
+            policy_id: "p".into(),
+            paused: false,
+            approvals: Vec::new(),
+            target: "1".into(),
+            status: None,
+            clusters: Vec::new(),
+            broken: BTreeSet::new(),
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+        };
+        for (name, stage) in clusters {
+            fleet.join(name, *stage);
+        }
+        fleet.run_to_rest();
+        fleet.pass(3600);
+        fleet
+    }
+
+    /// Three stages with a, b and c, d; each cluster soaks for a minute.
+    pub(super) fn three_stages(more: Value) -> Self {
+        let gates = json!({"healthyFor": "1m"});
+        let stages: Value = ["first", "second", "third"]
+            .map(|name| json!({"name": name, "gates": gates}))
+            .into();
+        let mut policy = json!({"stages": stages, "progressDeadline": "10m"});
+        policy
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        Self::new(policy, &[("a", 0), ("b", 1), ("c", 2), ("d", 2)])
+    }
+
+    pub(super) fn join(&mut self, name: &str, stage: usize) {
+        self.clusters.push(ObservedTarget {
+            name: name.into(),
+            stage,
+            reachable: true,
+            ..ObservedTarget::default()
+        });
+        self.clusters.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    pub(super) fn leave(&mut self, name: &str) {
+        self.clusters.retain(|cluster| cluster.name != name);
+    }
+
+    pub(super) fn cluster(&mut self, name: &str) -> &mut ObservedTarget {
+        let mut clusters = self.clusters.iter_mut();
+        clusters.find(|cluster| cluster.name == name).unwrap()
+    }
+
+    /// Lets no cluster become healthy with a revision.
+    pub(super) fn break_revision(&mut self, revision: &str) {
+        for cluster in &self.clusters {
+            self.broken.insert((cluster.name.clone(), revision.into()));
+        }
+    }
+
+    /// One decision, which is written.
+    pub(super) fn step(&mut self) -> bool {
+        let decision = plan_next_step(DecisionInput {
+            policy: &self.policy,
+            policy_id: &self.policy_id,
+            paused: self.paused,
+            approvals: &self.approvals,
+            target: &self.target,
+            previous: self.status.as_ref(),
+            targets: &self.clusters,
+            now: self.now,
+        });
+        let changed = self.status.as_ref() != Some(&decision.status);
+        self.status = Some(decision.status);
+        changed
+    }
+
+    /// Works get the revisions of their clusters, and reachable members report about them.
+    pub(super) fn deliver(&mut self) {
+        let Some(status) = &self.status else {
+            return;
+        };
+        for cluster in &mut self.clusters {
+            let Some(state) = status.cluster(&cluster.name) else {
+                continue;
+            };
+            cluster.work_revision.clone_from(&state.revision);
+            if cluster.reachable {
+                cluster.reported_revision.clone_from(&state.revision);
+                let is_broken = (cluster.name.clone(), state.revision.clone());
+                cluster.healthy = !self.broken.contains(&is_broken);
+            }
+        }
+    }
+
+    /// Steps until nothing changes.
+    pub(super) fn run_to_rest(&mut self) {
+        for _ in 0..MAX_STEPS_AT_ONCE {
+            let changed = self.step();
+            self.deliver();
+            if !changed && !self.step() {
+                return;
+            }
+        }
+        panic!("no end: {:?}", self.status);
+    }
+
+    pub(super) fn pass(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+        self.run_to_rest();
+    }
+
+    pub(super) fn change(&mut self, target: &str) {
+        target.clone_into(&mut self.target);
+        self.run_to_rest();
+    }
+
+    pub(super) fn phase(&self, cluster: &str) -> Option<RolloutPhase> {
+        let status = self.status.as_ref()?;
+        Some(status.cluster(cluster)?.phase)
+    }
+
+    /// The state, and the revision and phase of each cluster.
+    pub(super) fn text(&self) -> String {
+        let status = self.status.as_ref().unwrap();
+        let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+        let clusters: Vec<String> = clusters
+            .map(|c| format!("{}={} {}", c.name, c.revision, c.phase.as_str()))
+            .collect();
+        format!("{}: {}", status.state, clusters.join(", "))
+    }
+
+    pub(super) fn check(&self, expected: &str) {
+        assert_eq!(self.text(), expected);
+    }
+}

@@ -1,0 +1,177 @@
+//! Property tests: on random fleets, with failures, pauses, changes and lost writes, the invariants
+//! hold at every step, and each rollout ends once nothing disturbs it.
+
+use karmada_api::rollout::{RolloutPhase, RolloutStatus};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::fleet::Fleet;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Change(u8),
+    Break(usize, u8),
+    Repair,
+    Reach(usize, bool),
+    Join(usize, usize),
+    Leave(usize),
+    Pause(bool),
+    Pass(i64),
+    Deliver,
+    /// The process dies after the decision, before it is written.
+    Lose,
+}
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const STAGES: usize = 3;
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let cluster = 0..NAMES.len();
+    let event = prop_oneof![
+        (1..5u8).prop_map(Event::Change),
+        (cluster.clone(), 1..5u8).prop_map(|(c, r)| Event::Break(c, r)),
+        Just(Event::Repair),
+        (cluster.clone(), any::<bool>()).prop_map(|(c, up)| Event::Reach(c, up)),
+        (cluster.clone(), 0..=STAGES).prop_map(|(c, s)| Event::Join(c, s)),
+        cluster.prop_map(Event::Leave),
+        any::<bool>().prop_map(Event::Pause),
+        (0..400i64).prop_map(Event::Pass),
+        Just(Event::Deliver),
+        Just(Event::Deliver),
+        Just(Event::Lose),
+    ];
+    prop::collection::vec(event, 1..40)
+}
+
+fn apply(fleet: &mut Fleet, event: &Event) {
+    match event {
+        Event::Change(revision) => fleet.target = revision.to_string(),
+        Event::Break(cluster, revision) => {
+            let broken = (NAMES[*cluster].to_owned(), revision.to_string());
+            fleet.broken.insert(broken);
+        }
+        Event::Repair => fleet.broken.clear(),
+        Event::Reach(cluster, reachable) => {
+            let mut clusters = fleet.clusters.iter_mut();
+            if let Some(cluster) = clusters.find(|c| c.name == NAMES[*cluster]) {
+                cluster.reachable = *reachable;
+            }
+        }
+        Event::Join(cluster, stage) => {
+            fleet.leave(NAMES[*cluster]);
+            fleet.join(NAMES[*cluster], *stage);
+        }
+        Event::Leave(cluster) => fleet.leave(NAMES[*cluster]),
+        Event::Pause(paused) => fleet.paused = *paused,
+        Event::Pass(seconds) => fleet.now += jiff::SignedDuration::from_secs(*seconds),
+        Event::Deliver => fleet.deliver(),
+        Event::Lose => {}
+    }
+}
+
+/// Checks the invariants of one step.
+fn check_step(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
+    let target = &after.target_revision;
+    let is_staged = *target != before.stable_revision && after.rejected_revision != *target;
+    if !is_staged {
+        return;
+    }
+    let on_failure = &*fleet.policy.on_failure;
+    let budget = fleet
+        .policy
+        .failure_budget
+        .as_ref()
+        .and_then(serde_json::Value::as_u64);
+    let budget = usize::try_from(budget.unwrap_or(0)).unwrap();
+    let begins = |name: &str| {
+        before
+            .cluster(name)
+            .is_some_and(|old| old.revision != *target)
+    };
+    // One cluster that begins may be unreachable, and so exceed the budget.
+    let clusters = after.stages.iter().flat_map(|stage| &stage.clusters);
+    let failed_before = clusters
+        .filter(|c| c.phase == RolloutPhase::Failed && !begins(&c.name))
+        .count();
+    for (index, stage) in after.stages.iter().enumerate() {
+        for cluster in &stage.clusters {
+            let has_begun = cluster.revision == *target
+                && cluster.phase != RolloutPhase::Skipped
+                && begins(&cluster.name);
+            if !has_begun {
+                continue;
+            }
+            assert!(!fleet.paused, "{} began while paused", cluster.name);
+            let mut earlier = after.stages[..index]
+                .iter()
+                .flat_map(|stage| &stage.clusters);
+            let has_ended = earlier.all(|c| {
+                let has_target = c.revision == *target;
+                match c.phase {
+                    RolloutPhase::Skipped => true,
+                    RolloutPhase::Done | RolloutPhase::Failed => has_target,
+                    _ => false,
+                }
+            });
+            assert!(
+                has_ended,
+                "{} is ahead of its stage: {after:?}",
+                cluster.name
+            );
+            assert!(
+                on_failure == "Continue" || failed_before <= budget,
+                "{} began beyond the budget: {after:?}",
+                cluster.name
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    // proves: ROL-invariants, ROL-restart, ROL-progress
+    #[test]
+    fn the_invariants_hold_on_random_fleets(
+        events in events(),
+        limit in 1..3u32,
+        budget in 0..3u32,
+        on_failure in prop_oneof![Just("Pause"), Just("Rollback"), Just("Continue")],
+    ) {
+        let stages: Vec<_> = (0..STAGES).map(|stage| {
+            json!({"name": format!("s{stage}"), "maxConcurrency": limit, "gates": {"healthyFor": "1m"}})
+        }).collect();
+        let policy = json!({"stages": stages, "progressDeadline": "5m", "failureBudget": budget, "onFailure": on_failure});
+        let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 3)]);
+        for event in &events {
+            apply(&mut fleet, event);
+            let before = fleet.status.clone().unwrap();
+            let mut again = fleet.clone();
+            fleet.step();
+            let after = fleet.status.clone().unwrap();
+            check_step(&fleet, &before, &after);
+            // Whoever takes over before the write decides the same.
+            again.step();
+            prop_assert_eq!(again.status.as_ref(), Some(&after));
+            if matches!(event, Event::Lose) {
+                fleet.status = Some(before);
+            }
+        }
+        fleet.broken.clear();
+        fleet.paused = false;
+        for cluster in &mut fleet.clusters {
+            cluster.reachable = true;
+        }
+        for _ in 0..20 {
+            fleet.pass(60);
+        }
+        let status = fleet.status.unwrap();
+        if fleet.clusters.is_empty() {
+            return Ok(());
+        }
+        prop_assert!(["Completed", "RolledBack"].contains(&&*status.state), "{:?}", status);
+        let expected = if status.state == "Completed" { &status.target_revision } else { &status.stable_revision };
+        let mut clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+        prop_assert!(clusters.all(|c| c.phase == RolloutPhase::Done && c.revision == *expected), "{:?}", status);
+    }
+}

@@ -1,0 +1,23 @@
+//! Staged rollouts: lets a change of a template go through its clusters in the stages of a
+//! RolloutPolicy, held by the health that members report.
+//!
+//! template + override policies ──[`revision`]──► ControllerRevision
+//! RolloutPolicy + Works + Clusters + clock ──[`decision`]──► status of the Rollout
+//! status of the Rollout ──[`RevisionResolver`]──► revision of each Work, which the binding controller makes
+//!
+//! Invariants: the decision is a pure function, and each step is one write of a status, guarded by
+//! the version that was read; a template without a policy costs a lookup.
+//!
+//! Entry points: [`RevisionResolver`] and [`RolloutController`].
+
+mod controller;
+mod decision;
+mod observation;
+mod policies;
+mod resolver;
+mod revision;
+
+pub use controller::{RolloutController, RolloutControllerOptions};
+pub use policies::RolloutPolicies;
+pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};
+pub use revision::TemplateRevision;

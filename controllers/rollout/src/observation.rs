@@ -1,0 +1,173 @@
+//! Observes the target clusters of a template: their stages, Works and health. A member is
+//! untrusted: what it reports is only compared.
+
+use client::Informer;
+use flotilla_runtime::ClusterLister;
+use karmada_api::binding::ObjectReference;
+use karmada_api::names;
+use karmada_api::rollout::{REVISION, RolloutPolicySpec};
+use karmada_api::work::WorkStatus;
+use karmada_api::{ClusterAffinityMatcher, TargetCluster};
+use machinery::Object;
+use machinery::bounded_text::truncated;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::decision::ObservedTarget;
+
+/// The bytes of the reason of a member that a status shows.
+const MAX_MESSAGE_BYTES: usize = 256;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReportedWork {
+    status: WorkStatus,
+}
+
+/// The target clusters by name. `is_known_revision`: whether a revision exists.
+pub(crate) fn observe_targets(
+    policy: &RolloutPolicySpec,
+    resource: &ObjectReference,
+    targets: &[&TargetCluster],
+    clusters: &ClusterLister,
+    works: &Informer,
+    is_known_revision: impl Fn(&str) -> bool,
+) -> Vec<ObservedTarget> {
+    let stages = policy.stages.iter();
+    let matchers: Vec<Option<ClusterAffinityMatcher<'_>>> = stages
+        .map(|stage| {
+            stage
+                .cluster_affinity
+                .as_ref()
+                .map(|affinity| affinity.matcher())
+        })
+        .collect();
+    let work_name = names::work_name(&resource.kind, &resource.name, &resource.namespace);
+    let observe = |target: &&TargetCluster| {
+        let mut observed = ObservedTarget {
+            name: target.name.clone(),
+            stage: matchers.len(),
+            ..ObservedTarget::default()
+        };
+        if let Some(cluster) = clusters.get(&target.name) {
+            let attributes = cluster.attributes();
+            let selects = |matcher: &Option<ClusterAffinityMatcher<'_>>| {
+                matcher
+                    .as_ref()
+                    .is_none_or(|matcher| matcher.matches(&attributes))
+            };
+            observed.stage = matchers.iter().position(selects).unwrap_or(matchers.len());
+            observed.reachable = cluster.cluster.is_ready();
+        }
+        let namespace = names::execution_space_name(&target.name);
+        if let Some(work) = works.get(&namespace, &work_name) {
+            observe_work(&work, &mut observed, &is_known_revision);
+        }
+        observed
+    };
+    let mut all: Vec<ObservedTarget> = targets.iter().map(observe).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn observe_work(
+    work: &Object,
+    observed: &mut ObservedTarget,
+    is_known_revision: impl Fn(&str) -> bool,
+) {
+    let revision = work.annotation(REVISION).unwrap_or_default();
+    if is_known_revision(&revision) {
+        observed.work_revision = revision;
+    }
+    let Ok(report) = machinery::json::from_slice::<ReportedWork>(work.bytes()) else {
+        return;
+    };
+    let status = report.status;
+    if let Some(manifest) = status.manifest_statuses.first() {
+        observed.reported_revision.clone_from(&manifest.revision);
+        let has_old_replicas = manifest.status.as_ref().is_some_and(has_old_replicas);
+        observed.healthy = manifest.health == "Healthy" && !has_old_replicas;
+    }
+    let mut conditions = status.conditions.iter();
+    if let Some(applied) = conditions.find(|c| c.condition_type == "Applied" && c.status != "True")
+    {
+        observed.message = truncated(&applied.message, MAX_MESSAGE_BYTES).into_owned();
+        if observed.message.is_empty() {
+            "the Work is not applied".clone_into(&mut observed.message);
+        }
+    }
+}
+
+/// Whether a workload that counts its updated replicas has others, too: it is as available as it
+/// should be, but not by the revision.
+fn has_old_replicas(status: &Value) -> bool {
+    let counter = |field: &str| status.get(field).and_then(Value::as_i64);
+    let updated = counter("updatedReplicas");
+    updated.is_some_and(|updated| counter("replicas").is_some_and(|all| all != updated))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: ROL-health-exact
+    #[test]
+    fn health_is_that_of_the_revision_in_the_member() {
+        let report = |health: &str, revision: &str, status: Value| json!({"health": health, "revision": revision, "status": status});
+        let web = |replicas: i64, updated: i64| json!({"replicas": replicas, "updatedReplicas": updated, "availableReplicas": 1});
+        for (work, applied, reported, expected) in [
+            (
+                "1",
+                "True",
+                report("Healthy", "1", web(1, 1)),
+                ("1", "1", true, ""),
+            ),
+            // The old pod is available, and the new one is not.
+            (
+                "1",
+                "True",
+                report("Healthy", "1", web(2, 1)),
+                ("1", "1", false, ""),
+            ),
+            (
+                "1",
+                "True",
+                report("Unhealthy", "1", web(1, 1)),
+                ("1", "1", false, ""),
+            ),
+            (
+                "2",
+                "True",
+                report("Healthy", "1", json!(null)),
+                ("2", "1", true, ""),
+            ),
+            (
+                "unknown",
+                "True",
+                report("Healthy", "1", json!({})),
+                ("", "1", true, ""),
+            ),
+            (
+                "1",
+                "False",
+                report("Healthy", "1", json!({})),
+                ("1", "1", true, "because"),
+            ),
+        ] {
+            let condition = json!({"type": "Applied", "status": applied, "message": "because"});
+            let work = json!({"metadata": {"name": "w", "annotations": {REVISION: work}},
+                "status": {"conditions": [condition], "manifestStatuses": [reported]}});
+            let mut observed = ObservedTarget::default();
+            let work = Object::from_value(&work).unwrap();
+            observe_work(&work, &mut observed, |revision| revision != "unknown");
+            let actual = (
+                &*observed.work_revision,
+                &*observed.reported_revision,
+                observed.healthy,
+                &*observed.message,
+            );
+            assert_eq!(actual, expected, "{reported}");
+        }
+    }
+}

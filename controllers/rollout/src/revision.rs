@@ -1,0 +1,228 @@
+//! The content of a revision: what goes to clusters apart from replicas. It is kept in a
+//! ControllerRevision that the template owns, under a name with the hash of the content.
+
+use karmada_api::names::binding_reference_key;
+use karmada_api::rollout::REVISION_OF;
+use karmada_api::well_known_keys::{
+    BINDING_NAME, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
+    TEMPLATE_GENERATION,
+};
+use machinery::{Gvr, Object};
+use overrides::CandidateOverridePolicies;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+pub(crate) static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
+
+/// Follows from the rest of the template, and has its replicas.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// What the API server sets, and what is never propagated.
+const SERVER_METADATA: [&str; 8] = [
+    "creationTimestamp",
+    "finalizers",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+/// Who claims the template is a matter of its placement.
+const CLAIMS: [(&str, &str); 5] = [
+    ("labels", POLICY_ID),
+    ("labels", CLUSTER_POLICY_ID),
+    ("annotations", POLICY_NAMESPACE),
+    ("annotations", POLICY_NAME),
+    ("annotations", CLUSTER_POLICY_NAME),
+];
+/// The characters of the binding's name in the name of a revision, which has at most 253.
+const MAX_NAME_PREFIX: usize = 220;
+/// Half of SHA-256: who deletes a revision cannot put another one under its name.
+const HASH_BYTES: usize = 16;
+
+/// A revision of a template, as Works are made from it.
+pub struct TemplateRevision {
+    /// The template as of this revision.
+    pub template: Object,
+    /// The override policies as of this revision.
+    pub overrides: CandidateOverridePolicies,
+}
+
+/// The content of a revision. `tree`: the template with `apiVersion` and `kind`, whose replicas are
+/// the same whatever the template's are.
+pub(crate) fn revision_content(mut tree: Value, overrides: Vec<Value>) -> Value {
+    if let Some(fields) = tree.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = tree["metadata"].as_object_mut() {
+        metadata.retain(|field, _| !SERVER_METADATA.contains(&field.as_str()));
+        for (map, key) in CLAIMS.into_iter().chain([("annotations", LAST_APPLIED)]) {
+            if let Some(Value::Object(entries)) = metadata.get_mut(map) {
+                entries.remove(key);
+            }
+        }
+        for map in ["labels", "annotations"] {
+            if metadata
+                .get(map)
+                .and_then(Value::as_object)
+                .is_some_and(Map::is_empty)
+            {
+                metadata.remove(map);
+            }
+        }
+    }
+    json!({"template": tree, "overridePolicies": overrides})
+}
+
+/// The name of the revision of a binding with a content.
+pub(crate) fn revision_name(binding: &str, content: &Value) -> String {
+    let hash = Sha256::digest(content.to_string().as_bytes());
+    let hash: String = hash[..HASH_BYTES]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let prefix: String = binding.chars().take(MAX_NAME_PREFIX).collect();
+    format!("{}-{hash}", prefix.trim_end_matches(['-', '.']))
+}
+
+/// A new ControllerRevision. `owner` is the template.
+pub(crate) fn controller_revision(
+    binding: &Object,
+    owner: &Value,
+    generation: i64,
+    number: i64,
+    content: Value,
+) -> Value {
+    let (namespace, name) = (binding.namespace(), binding.name());
+    json!({
+        "apiVersion": CONTROLLER_REVISIONS.api_version(), "kind": "ControllerRevision",
+        "metadata": {
+            "name": revision_name(name, &content), "namespace": namespace,
+            "labels": {REVISION_OF: binding_reference_key(namespace, name)},
+            "annotations": {BINDING_NAME: name, TEMPLATE_GENERATION: generation.to_string()},
+            "ownerReferences": [owner],
+        },
+        "revision": number,
+        "data": content,
+    })
+}
+
+/// The number of a ControllerRevision.
+pub(crate) fn revision_number(revision: &Object) -> i64 {
+    let value = revision.value().unwrap_or_default();
+    value["revision"].as_i64().unwrap_or(0)
+}
+
+/// Reads a ControllerRevision, whose content must be that of its name. `current` is the template
+/// as it is now; `generation` the one that Works name, by default that of the revision.
+pub(crate) fn read_revision(
+    binding: &str,
+    revision: &Object,
+    current: &Object,
+    generation: Option<i64>,
+) -> Result<TemplateRevision, String> {
+    let name = revision.name().to_owned();
+    let broken = |detail: String| format!("controllerrevision {name}: {detail}");
+    let mut value = revision.value().map_err(|e| broken(e.to_string()))?;
+    let content = value["data"].take();
+    if revision_name(binding, &content) != name {
+        return Err(broken(
+            "its data is not the one that its name stands for".into(),
+        ));
+    }
+    let (mut tree, policies) = (content["template"].clone(), &content["overridePolicies"]);
+    let own_generation = revision.annotation(TEMPLATE_GENERATION);
+    let own_generation = own_generation.and_then(|text| text.parse().ok());
+    tree["metadata"]["uid"] = current.uid().into();
+    tree["metadata"]["generation"] = generation.or(own_generation).unwrap_or(0).into();
+    let now = current.value().map_err(|e| broken(e.to_string()))?;
+    for (map, key) in CLAIMS {
+        if let Some(claim) = now["metadata"][map].get(key) {
+            tree["metadata"][map][key] = claim.clone();
+        }
+    }
+    let policies = policies
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(Object::from_value);
+    let policies: Vec<Object> = policies
+        .collect::<Result<_, _>>()
+        .map_err(|e| broken(e.to_string()))?;
+    let template = Object::from_value(&tree).map_err(|e| broken(e.to_string()))?;
+    Ok(TemplateRevision {
+        template,
+        overrides: CandidateOverridePolicies::of_objects(&policies),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn web(more: Value) -> Value {
+        let mut web = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "labels": {"app": "web", POLICY_ID: "id"}, "annotations": {LAST_APPLIED: "{}"}},
+            "spec": {"replicas": 0, "template": {"spec": {"containers": [{"image": "web:1"}]}}}, "status": {"replicas": 2}});
+        web.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        web
+    }
+
+    // proves: ROL-content, ROL-revision-name
+    #[test]
+    fn the_name_follows_the_content() {
+        let name = |tree: Value, overrides: Vec<Value>| {
+            revision_name("web-deployment", &revision_content(tree, overrides))
+        };
+        let first = name(web(json!({})), vec![]);
+        assert!(
+            first.starts_with("web-deployment-") && first.len() == 15 + 32,
+            "{first}"
+        );
+        assert_eq!(name(web(json!({"status": {}})), vec![]), first);
+        let mut claimed = web(json!({}));
+        claimed["metadata"]["labels"][POLICY_ID] = "other".into();
+        claimed["metadata"]["annotations"][LAST_APPLIED] = "{\"spec\":{}}".into();
+        claimed["metadata"]["generation"] = 4.into();
+        assert_eq!(name(claimed, vec![]), first);
+        assert_ne!(name(web(json!({"spec": {"replicas": 0}})), vec![]), first);
+        assert_ne!(name(web(json!({})), vec![json!({"spec": {}})]), first);
+        let long = revision_name(&"a".repeat(253), &json!({}));
+        assert!(
+            machinery::names::validate_dns1123_subdomain(&long).is_ok(),
+            "{long}"
+        );
+    }
+
+    // proves: ROL-revision-forged
+    #[test]
+    fn a_revision_is_read_back_unless_it_was_replaced() {
+        let content = revision_content(
+            web(json!({})),
+            vec![json!({"metadata": {"name": "o"}, "spec": {}})],
+        );
+        let binding = json!({"metadata": {"name": "web-deployment", "namespace": "n"}});
+        let binding = Object::from_value(&binding).unwrap();
+        let mut stored = controller_revision(&binding, &json!({"uid": "u"}), 3, 1, content);
+        let current = Object::from_value(&web(json!({}))).unwrap();
+        let read = |stored: &Value, generation: Option<i64>| {
+            let stored = Object::from_value(stored).unwrap();
+            read_revision("web-deployment", &stored, &current, generation)
+        };
+        for (generation, expected) in [(None, 3), (Some(5), 5)] {
+            let revision = read(&stored, generation).unwrap();
+            let meta = revision.template.meta();
+            assert_eq!((&*meta.uid, meta.generation), ("u", expected));
+            assert_eq!(meta.label(POLICY_ID), Some("id"));
+        }
+        stored["data"]["template"]["spec"]["replicas"] = 9.into();
+        let error = read(&stored, None).err().unwrap();
+        assert!(
+            error.contains("not the one that its name stands for"),
+            "{error}"
+        );
+    }
+}

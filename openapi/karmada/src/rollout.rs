@@ -1,0 +1,177 @@
+//! Typed views of Flotilla's own kinds of staged rollouts (`rollout.flotilla.io/v1alpha1`):
+//! RolloutPolicy, ClusterRolloutPolicy and Rollout.
+
+use machinery::Gvr;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::affinity::ClusterAffinity;
+use super::object_meta::{Condition, is_zero};
+use super::policy::ResourceSelector;
+
+pub const ROLLOUT_GROUP: &str = "rollout.flotilla.io";
+pub static ROLLOUT_POLICIES: Gvr = Gvr::from_static(ROLLOUT_GROUP, "v1alpha1", "rolloutpolicies");
+pub static CLUSTER_ROLLOUT_POLICIES: Gvr =
+    Gvr::from_static(ROLLOUT_GROUP, "v1alpha1", "clusterrolloutpolicies");
+pub static ROLLOUTS: Gvr = Gvr::from_static(ROLLOUT_GROUP, "v1alpha1", "rollouts");
+
+/// On Works, on their manifests and so on the objects in members: the name of the
+/// ControllerRevision that the manifest was made from.
+pub const REVISION: &str = "rollout.flotilla.io/revision";
+/// The label of ControllerRevisions of staged templates: the reference key of the binding.
+pub const REVISION_OF: &str = "rollout.flotilla.io/binding";
+
+/// The name of the stage of the clusters that no stage of the policy selects.
+pub const REMAINING_STAGE: &str = "remaining";
+
+pub const ON_FAILURE_ROLLBACK: &str = "Rollback";
+pub const ON_FAILURE_CONTINUE: &str = "Continue";
+
+/// RolloutPolicy and ClusterRolloutPolicy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RolloutPolicy {
+    pub spec: RolloutPolicySpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutPolicySpec {
+    pub resource_selectors: Vec<ResourceSelector>,
+    pub stages: Vec<RolloutStage>,
+    pub progress_deadline: String,
+    pub failure_budget: Option<Value>,
+    pub on_failure: String,
+    pub paused: bool,
+    pub revision_history_limit: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutStage {
+    pub name: String,
+    pub cluster_affinity: Option<ClusterAffinity>,
+    pub max_concurrency: Option<Value>,
+    pub gates: RolloutGates,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutGates {
+    pub healthy_for: String,
+    pub approval: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Rollout {
+    pub spec: RolloutSpec,
+    /// Absent until the controller has written the first one.
+    pub status: Option<RolloutStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RolloutSpec {
+    pub paused: bool,
+    pub approvals: Vec<StageApproval>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageApproval {
+    pub stage: String,
+    pub revision: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutStatus {
+    #[serde(skip_serializing_if = "is_zero")]
+    pub observed_generation: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub observed_template_generation: i64,
+    pub policy: String,
+    pub target_revision: String,
+    pub stable_revision: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub rejected_revision: String,
+    pub state: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stage: String,
+    pub progress: String,
+    pub stages: Vec<StageRolloutStatus>,
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageRolloutStatus {
+    pub name: String,
+    pub phase: RolloutPhase,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<ClusterRolloutStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterRolloutStatus {
+    pub name: String,
+    pub revision: String,
+    pub phase: RolloutPhase,
+    pub since: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// The phase of a cluster or of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RolloutPhase {
+    #[default]
+    Pending,
+    Blocked,
+    Updating,
+    Soaking,
+    Done,
+    Failed,
+    Skipped,
+}
+
+impl RolloutPhase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Blocked => "Blocked",
+            Self::Updating => "Updating",
+            Self::Soaking => "Soaking",
+            Self::Done => "Done",
+            Self::Failed => "Failed",
+            Self::Skipped => "Skipped",
+        }
+    }
+}
+
+impl RolloutStatus {
+    /// The state of a cluster that has the template.
+    pub fn cluster(&self, name: &str) -> Option<&ClusterRolloutStatus> {
+        let mut clusters = self.stages.iter().flat_map(|stage| &stage.clusters);
+        clusters.find(|c| c.name == name && c.phase != RolloutPhase::Skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_are_in_the_catalog() {
+        for gvr in [
+            &super::ROLLOUT_POLICIES,
+            &super::CLUSTER_ROLLOUT_POLICIES,
+            &super::ROLLOUTS,
+        ] {
+            let mut kinds = openapi::catalog().kinds().iter();
+            assert!(kinds.any(|kind| kind.gvr == *gvr), "{gvr:?}");
+        }
+    }
+}

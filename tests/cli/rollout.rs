@@ -1,0 +1,127 @@
+//! `rollout`: a change is followed, paused, resumed, approved and undone.
+
+use harness::objects::{deployment, policy, resource_selector};
+use serde_json::{Value, json};
+
+use crate::cli::fixture::CliFixture;
+
+fn rollout_policy(template: &Value, gates: &Value) -> Value {
+    json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
+    "metadata": {"name": template["metadata"]["name"], "namespace": "default"},
+    "spec": {"resourceSelectors": [resource_selector(template)], "stages": [
+        {"name": "first", "clusterAffinity": {"clusterNames": ["member1"]}},
+        {"name": "everywhere", "gates": gates},
+    ]}})
+}
+
+// proves: ROL-commands
+#[test]
+fn a_change_is_paused_resumed_and_approved() {
+    let fixture = CliFixture::shared();
+    let staged = deployment("default", "staged", 1);
+    let approval = json!({"approval": true});
+    fixture.create(rollout_policy(&staged, &approval));
+    fixture.create(staged.clone());
+    fixture.create(policy(
+        "default",
+        "staged",
+        &staged,
+        &["member1", "member2"],
+    ));
+    let status = "rollout status deploy/staged";
+    let wait_for = |state: &str| {
+        let line = format!("deployment/staged: {state}");
+        fixture.wait_for_output(status, |out| out.starts_with(&line));
+    };
+    wait_for("Completed, 2/2 clusters done");
+    fixture.run("rollout status deploy/staged -w").succeeded();
+    fixture
+        .run("rollout resume deploy/staged")
+        .failed_with("deployment/staged is already resumed");
+    let printed = fixture.run("rollout pause deploy/staged").succeeded();
+    assert_eq!(printed, "deployment/staged paused\n");
+    let file = fixture.dir().join("staged.json");
+    let mut changed = staged;
+    changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
+    std::fs::write(&file, changed.to_string()).unwrap();
+    fixture.run("apply -f staged.json").succeeded();
+    wait_for("Paused in stage first, 0/2 clusters done");
+    fixture
+        .run("rollout approve deploy/staged")
+        .failed_with("no stage of deployment/staged waits");
+    fixture.run("rollout resume deploy/staged").succeeded();
+    wait_for("AwaitingApproval in stage everywhere, 1/2 clusters done");
+    let rows = fixture.run(status).succeeded();
+    assert!(rows.contains("everywhere   member2   Blocked"), "{rows}");
+    fixture
+        .run("rollout approve deploy/staged --stage nowhere")
+        .failed_with("deployment/staged has no stage \"nowhere\"");
+    let printed = fixture.run("rollout approve deploy/staged").succeeded();
+    assert_eq!(printed, "deployment/staged approved for stage everywhere\n");
+    wait_for("Completed, 2/2 clusters done");
+    let history = fixture.run("rollout history deploy/staged").succeeded();
+    let rows: Vec<Vec<&str>> = history
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{history}");
+    assert_eq!(
+        (rows[1][0], rows[1][2], rows[2][0], rows[2][2]),
+        ("1", "0", "2", "2"),
+        "{history}"
+    );
+    fixture
+        .run("rollout undo deploy/staged --to-revision 9")
+        .failed_with("unable to find specified revision 9");
+    let printed = fixture.run("rollout undo deploy/staged").succeeded();
+    assert_eq!(printed, "deployment/staged rolled back to revision 1\n");
+    wait_for("AwaitingApproval in stage everywhere, 1/2 clusters done");
+    let template = fixture.json("get deploy staged");
+    assert_eq!(template["spec"]["replicas"], 1);
+    assert_eq!(
+        template["spec"]["template"]["metadata"].get("annotations"),
+        None
+    );
+}
+
+#[test]
+fn templates_that_are_not_staged_are_named() {
+    let fixture = CliFixture::shared();
+    fixture.create(deployment("default", "unstaged", 1));
+    for (line, message) in [
+        (
+            "deploy/unstaged",
+            "the changes of deployment/unstaged are not staged",
+        ),
+        ("deploy/nothing", "deployments.apps \"nothing\" not found"),
+        ("namespace/default", "namespace/default is cluster-scoped"),
+    ] {
+        fixture
+            .run(&format!("rollout status {line}"))
+            .failed_with(message);
+    }
+}
+
+#[test]
+fn the_examples_of_the_help_work() {
+    let fixture = CliFixture::shared();
+    let mut api = deployment("default", "api", 1);
+    fixture.create(rollout_policy(&api, &json!({})));
+    fixture.create(api.clone());
+    fixture.create(policy("default", "api", &api, &["member1", "member2"]));
+    let is_completed = |out: &str| out.contains("Completed");
+    fixture.wait_for_output("rollout status deployment/api", is_completed);
+    api["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
+    std::fs::write(fixture.dir().join("api.json"), api.to_string()).unwrap();
+    fixture.run("apply -f api.json").succeeded();
+    fixture.wait_for_output("rollout history deployment/api", |out| {
+        out.lines().count() == 3
+    });
+    fixture.run_examples("rollout");
+    fixture.run_examples("rollout resume");
+    fixture.run_examples("rollout status");
+    fixture.run_examples("rollout history");
+    fixture.run_examples("rollout pause");
+    fixture.run_examples("rollout approve");
+    fixture.run_examples("rollout undo");
+}

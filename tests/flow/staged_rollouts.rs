@@ -1,0 +1,139 @@
+//! A change that goes through three members in three stages, is held by one that fails, and goes
+//! on when it is repaired.
+
+use serde_json::{Value, json};
+
+use crate::flow::fleet::{FleetFixture, find_condition};
+use crate::flow::objects::{
+    DEPLOYMENTS, OVERRIDES, ROLLOUT_POLICIES, ROLLOUTS, deployment, override_policy, policy,
+    resource_selector,
+};
+
+const NAMESPACE: &str = "staged-rollouts";
+const ROLLOUT: &str = "web-deployment";
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const MEMBERS: [&str; 3] = ["member1", "member2", "member3"];
+
+fn rollout_policy(web: &Value) -> Value {
+    let stages: Vec<Value> = MEMBERS[..2]
+        .iter()
+        .map(|member| {
+            json!({"name": format!("only-{member}"), "clusterAffinity": {"clusterNames": [member]},
+                "gates": {"healthyFor": "1s"}})
+        })
+        .collect();
+    json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {"resourceSelectors": [resource_selector(web)], "stages": stages, "progressDeadline": "3s"}})
+}
+
+/// The states of the three members: phase and whether they have the target.
+fn phases(rollout: &Value) -> Vec<(String, String, bool)> {
+    let status = &rollout["status"];
+    let stages = status["stages"].as_array().into_iter().flatten();
+    let clusters = stages.flat_map(|stage| stage["clusters"].as_array().into_iter().flatten());
+    clusters
+        .map(|cluster| {
+            let text = |field: &str| cluster[field].as_str().unwrap_or_default().to_owned();
+            let has_target = cluster["revision"] == status["targetRevision"];
+            (text("name"), text("phase"), has_target)
+        })
+        .collect()
+}
+
+async fn wait_for_state(fleet: &FleetFixture, state: &'static str) -> Value {
+    fleet
+        .control
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, state, move |rollout| {
+            rollout["status"]["state"] == state
+        })
+        .await
+}
+
+async fn images(fleet: &FleetFixture) -> Vec<Value> {
+    let mut images = Vec::new();
+    for member in MEMBERS {
+        let web = fleet
+            .member(member)
+            .get(&DEPLOYMENTS, NAMESPACE, "web")
+            .await;
+        images.push(web.unwrap().pointer(IMAGE).unwrap().clone());
+    }
+    images
+}
+
+// proves: ROL-stages, ROL-deadline, ROL-overrides, ROL-reported, ROL-valid, ROL-conditions
+#[tokio::test]
+async fn a_failing_member_holds_the_stages_after_it() {
+    let fleet = FleetFixture::shared(NAMESPACE).await;
+    let control = &fleet.control;
+    let web = deployment(NAMESPACE, "web", 2);
+    let mut invalid = rollout_policy(&web);
+    invalid["spec"]["stages"][1]["maxConcurrency"] = json!(0);
+    let rejection = control.try_create(invalid).await.unwrap_err().to_string();
+    assert!(
+        rejection.contains("spec.stages[1].maxConcurrency"),
+        "{rejection}"
+    );
+    control.create(rollout_policy(&web)).await;
+    control.create(web.clone()).await;
+    control
+        .create(policy(NAMESPACE, "web", &web, &MEMBERS))
+        .await;
+    wait_for_state(&fleet, "Completed").await;
+    let first = images(&fleet).await;
+    // The first member gets the change, and the second one cannot pull its image.
+    let broken = json!([{"targetCluster": {"clusterNames": ["member2"]},
+        "overriders": {"plaintext": [{"path": IMAGE, "operator": "replace", "value": "fake/web"}]}}]);
+    control
+        .create(override_policy(NAMESPACE, "web", &web, &broken))
+        .await;
+    let state =
+        |name: &str, phase: &str, has_target: bool| (name.to_owned(), phase.to_owned(), has_target);
+    let expected = [
+        state("member1", "Done", true),
+        state("member2", "Failed", true),
+        state("member3", "Blocked", false),
+    ];
+    let rollout = control
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "member2 failed", |rollout| {
+            phases(rollout) == expected
+        })
+        .await;
+    assert_eq!(rollout["status"]["state"], "FailureBudgetExceeded");
+    assert_eq!(find_condition(&rollout, "Paused")["status"], "True");
+    assert_eq!(find_condition(&rollout, "Degraded")["status"], "True");
+    let second = images(&fleet).await;
+    assert_eq!((&second[0], &second[2]), (&first[0], &first[2]));
+    assert_eq!(second[1], "fake/web");
+    // A newer revision repairs it, and overtakes.
+    control.delete(&OVERRIDES, NAMESPACE, "web").await;
+    let template = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+    control
+        .merge_patch(&DEPLOYMENTS, NAMESPACE, "web", template)
+        .await;
+    let rollout = control
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "completed", |rollout| {
+            rollout["status"]["state"] == "Completed"
+                && rollout["status"]["observedTemplateGeneration"] == 2
+        })
+        .await;
+    for (name, phase, has_target) in phases(&rollout) {
+        assert_eq!((&*phase, has_target), ("Done", true), "{name}: {rollout}");
+    }
+    for member in MEMBERS {
+        let copy = fleet
+            .member(member)
+            .get(&DEPLOYMENTS, NAMESPACE, "web")
+            .await
+            .unwrap();
+        assert_eq!(
+            copy["spec"]["template"]["metadata"]["annotations"]["version"],
+            "2"
+        );
+    }
+    control.delete(&ROLLOUT_POLICIES, NAMESPACE, "web").await;
+    control
+        .wait_until_deleted(&ROLLOUTS, NAMESPACE, ROLLOUT)
+        .await;
+}
