@@ -88,9 +88,10 @@ impl PullFleet {
     fn start(count: usize) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let control_plane = MeasuredProcess::serve(&dir.path().join("plane"))?;
-        let register = register_command(&control_plane)?;
         let mut members = Vec::new();
         for n in 1..=count {
+            // A token registers one member.
+            let register = register_command(&control_plane)?;
             members.push(PullMember::start(
                 dir.path(),
                 &format!("pull{n}"),
