@@ -112,10 +112,12 @@ async fn a_failing_member_holds_the_stages_after_it() {
     control
         .merge_patch(&DEPLOYMENTS, NAMESPACE, "web", template)
         .await;
+    let changed = control.get(&DEPLOYMENTS, NAMESPACE, "web").await.unwrap();
+    let generation = &changed["metadata"]["generation"];
     let rollout = control
         .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "completed", |rollout| {
             rollout["status"]["state"] == "Completed"
-                && rollout["status"]["observedTemplateGeneration"] == 2
+                && rollout["status"]["observedTemplateGeneration"] == *generation
         })
         .await;
     for (name, phase, has_target) in phases(&rollout) {

@@ -1,8 +1,11 @@
 //! Staged templates: which revision each Work is made from.
 
+use controller_context::{WorkHealth, set_derived_conditions};
+use karmada_api::binding::Condition;
 use karmada_api::resources::{OVERRIDES, WORKS};
 use karmada_api::rollout::{REVISION, ROLLOUT_POLICIES, ROLLOUTS};
 use machinery::Gvr;
+use machinery::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::{DEPLOYMENTS, PropagationFixture, wait_until};
@@ -42,7 +45,8 @@ impl PropagationFixture {
             .unwrap_or_default()
     }
 
-    /// Lets a member report that the object is healthy with the revision of its Work.
+    /// Lets a member report that the object is healthy with the revision of its Work, as the
+    /// controller of Work status writes it: with the conditions that follow.
     fn report_healthy(&self, cluster: &str) {
         let mut work = self.work(cluster, "web").unwrap();
         let revision = self.revision_in(cluster).unwrap();
@@ -50,6 +54,15 @@ impl PropagationFixture {
             json!({"ordinal": 0, "version": "v1", "kind": "Deployment", "name": "web"});
         work["status"]["manifestStatuses"] =
             json!([{"identifier": identifier, "health": "Healthy", "revision": revision}]);
+        let conditions = work["status"]["conditions"].take();
+        let mut conditions: Vec<Condition> =
+            serde_json::from_value(conditions).unwrap_or_default();
+        let health = WorkHealth {
+            manifests: 1,
+            reported: vec!["Healthy"],
+        };
+        set_derived_conditions(&mut conditions, &health, SystemClock.now());
+        work["status"]["conditions"] = json!(conditions);
         self.control_plane.seed(&WORKS, work);
     }
 
@@ -185,6 +198,7 @@ async fn a_restart_writes_nothing() {
         image(0) == Some("nginx:2".into()) && image(1) == Some("nginx:1".into())
     })
     .await;
+    plane.wait_until_applied("web").await;
     plane.tasks.stop().await;
     plane.control_plane.clear_writes();
     plane.start().await;
