@@ -7,8 +7,11 @@ use machinery::names::validate_dns1123_label;
 use machinery::{FieldError, duration};
 use serde_json::Value;
 
+use crate::builtin::SelectorValues;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 use crate::{builtin, cluster_affinity};
+
+const MUST_BE_POSITIVE: &str = "must be greater than 0";
 
 /// `namespace` is empty for a ClusterRolloutPolicy.
 pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
@@ -29,13 +32,22 @@ pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
                 "Secrets are not staged, since a revision would show their data",
             ));
         }
+        validate_selector(
+            &format!("{}.labelSelector", index_path("spec.resourceSelectors", i)),
+            get(selector, "/labelSelector"),
+            &mut errors,
+        );
     }
-    validate_duration(
-        "spec.progressDeadline",
-        spec,
-        "/progressDeadline",
-        &mut errors,
-    );
+    let deadline_field = "spec.progressDeadline";
+    validate_duration(deadline_field, spec, "/progressDeadline", &mut errors);
+    let deadline = text(spec, "/progressDeadline");
+    if duration::parse(deadline).is_ok_and(|deadline| deadline.is_zero()) {
+        errors.push(FieldError::invalid(
+            deadline_field,
+            &deadline.into(),
+            MUST_BE_POSITIVE,
+        ));
+    }
     validate_amount(
         "spec.failureBudget",
         get(spec, "/failureBudget"),
@@ -76,18 +88,25 @@ fn validate_stage<'a>(
         get(stage, "/clusterAffinity"),
         errors,
     );
+    validate_selector(
+        &format!("{field}.clusterAffinity.labelSelector"),
+        get(stage, "/clusterAffinity/labelSelector"),
+        errors,
+    );
     let limit = get(stage, "/maxConcurrency");
     let limit_field = format!("{field}.maxConcurrency");
     validate_amount(&limit_field, limit, errors);
-    if limit.as_i64() == Some(0) || limit.as_str() == Some("0%") {
-        errors.push(FieldError::invalid(
-            limit_field,
-            limit,
-            "must be greater than 0",
-        ));
+    let is_percent = limit.as_str().is_some_and(|text| text.ends_with('%'));
+    if (limit.is_number() || is_percent) && builtin::int_or_percent(limit) == 0 {
+        errors.push(FieldError::invalid(limit_field, limit, MUST_BE_POSITIVE));
     }
     let gate_field = format!("{field}.gates.healthyFor");
     validate_duration(&gate_field, stage, "/gates/healthyFor", errors);
+}
+
+/// A selector with an invalid expression would select nobody, unnoticed.
+fn validate_selector(field: &str, selector: &Value, errors: &mut Vec<FieldError>) {
+    builtin::validate_label_selector(field, selector, SelectorValues::Strict, errors);
 }
 
 fn validate_amount(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
@@ -158,6 +177,18 @@ mod tests {
                 "spec.failureBudget: Invalid value",
                 "spec.stages[0].maxConcurrency: Invalid value",
                 "spec.stages[0].gates.healthyFor: Invalid value",
+            ],
+        );
+        let nobody = json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is", "values": ["b"]}]}});
+        let labeled = json!([{"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": {"matchLabels": {"a": "b c"}}}]);
+        check(
+            json!({"resourceSelectors": labeled, "progressDeadline": "0m",
+                "stages": [{"name": "a", "maxConcurrency": "00%", "clusterAffinity": nobody}]}),
+            &[
+                "spec.resourceSelectors[0].labelSelector.matchLabels: Invalid value",
+                "spec.progressDeadline: Invalid value: \"0m\": must be greater than 0",
+                "spec.stages[0].clusterAffinity.labelSelector.matchExpressions[0].operator: Invalid value",
+                "spec.stages[0].maxConcurrency: Invalid value: \"00%\": must be greater than 0",
             ],
         );
     }

@@ -10,7 +10,7 @@ use crate::unstructured::{get, index_path, items, report_invalid, text, texts};
 
 /// The values that an update may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SelectorValues {
+pub(crate) enum SelectorValues {
     Strict,
     /// The old selector has expressions with values that no label can have.
     Kept,
@@ -31,7 +31,7 @@ impl SelectorValues {
 }
 
 /// Validates a selector; one that is absent is valid.
-pub(super) fn validate_label_selector(
+pub(crate) fn validate_label_selector(
     field: &str,
     selector: &Value,
     values: SelectorValues,

@@ -76,7 +76,10 @@ pub(crate) use certificate_signing_request::{certificate_request, mutate_status,
 pub(crate) use cron_schedule::validate_schedule;
 pub use flow_control::bootstrap_objects as flow_control_bootstrap_objects;
 pub(crate) use ingress::validate_spec as ingress;
-pub(crate) use numbers::{validate_at_most_100_percent, validate_int_or_percent, validate_port};
+pub(crate) use label_selectors::{SelectorValues, validate_label_selector};
+pub(crate) use numbers::{
+    int_or_percent, validate_at_most_100_percent, validate_int_or_percent, validate_port,
+};
 pub(crate) use priority_class::conflicting_global_default;
 pub(crate) use warnings::warnings;
 

@@ -55,7 +55,7 @@ fn percent(value: &Value) -> Option<i64> {
 }
 
 /// The number or the percentage, which a text without `%` is not.
-pub(super) fn int_or_percent(value: &Value) -> i64 {
+pub(crate) fn int_or_percent(value: &Value) -> i64 {
     let number = || value.as_i64().or_else(|| value.as_str()?.parse().ok());
     percent(value).or_else(number).unwrap_or(0)
 }
