@@ -30,7 +30,8 @@ impl BindingController {
         }
         let (mut written, mut failed) = (false, Vec::new());
         for (revision, targets) in by_revision {
-            let content = match self.revisions.read(binding, revision, template, staged) {
+            let current = (&served.gvk, template);
+            let content = match self.revisions.read(binding, revision, current, staged) {
                 Ok(content) => content,
                 Err(error) => {
                     failed.push(Error::Blocked(error));

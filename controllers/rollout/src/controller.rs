@@ -187,7 +187,7 @@ impl RolloutController {
         let policy = self.resolver.policies.select(&mapping.gvk, template.meta());
         match (policy, rollout) {
             (None, None) => Ok(ReconcileAction::Done),
-            (None, Some(rollout)) => self.delete(&rollout).await,
+            (None, Some(rollout)) => self.unstage(&binding, &template, &rollout).await,
             // The template was created anew.
             (_, Some(rollout)) if !is_owned_by(&rollout, &template) => self.delete(&rollout).await,
             (Some(policy), rollout) => {
@@ -205,6 +205,30 @@ impl RolloutController {
                 }
             }
         }
+    }
+
+    /// Ends the staging of a template, whose policy is gone: its revisions go with the Rollout, which
+    /// is the last, so that an interrupted end is resumed.
+    async fn unstage(
+        &self,
+        binding: &Object,
+        template: &Object,
+        rollout: &Object,
+    ) -> Result<ReconcileAction, Error> {
+        for revision in self.resolver.revisions_of(binding, template) {
+            self.delete_revision(&revision).await?;
+        }
+        self.delete(rollout).await
+    }
+
+    async fn delete_revision(&self, revision: &Object) -> Result<(), Error> {
+        let options = DeleteOptions {
+            uid: Some(revision.uid().to_owned()),
+            ..DeleteOptions::default()
+        };
+        let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, revision);
+        ignore_not_found(self.api.delete(at, &options).await)?;
+        Ok(())
     }
 
     async fn delete(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
@@ -318,7 +342,7 @@ impl RolloutController {
                 return Ok(true);
             }
             let version = existing.revision().to_string();
-            let patch = json!({"metadata": {"resourceVersion": version}, "revision": newest + 1});
+            let patch = json!({"metadata": {"resourceVersion": version}, "revision": newest.saturating_add(1)});
             let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, existing);
             let options = WriteOptions::default();
             self.api.patch(at, Patch::Merge(patch), &options).await?;
@@ -326,7 +350,8 @@ impl RolloutController {
         }
         let generation = staged.template.meta().generation;
         let owner = staged.owner_reference();
-        let body = controller_revision(staged.binding, &owner, generation, newest + 1, content);
+        let number = newest.saturating_add(1);
+        let body = controller_revision(staged.binding, &owner, generation, number, content);
         let at = ResourcePath::collection(&CONTROLLER_REVISIONS, staged.binding.namespace());
         let created = self
             .api
@@ -369,12 +394,7 @@ impl RolloutController {
             .iter()
             .filter(|revision| !is_used(revision.name()));
         for revision in unused.skip(limit) {
-            let options = DeleteOptions {
-                uid: Some(revision.uid().to_owned()),
-                ..DeleteOptions::default()
-            };
-            let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, revision);
-            ignore_not_found(self.api.delete(at, &options).await)?;
+            self.delete_revision(revision).await?;
         }
         Ok(())
     }

@@ -20,4 +20,4 @@ mod revision;
 pub use controller::{RolloutController, RolloutControllerOptions};
 pub use policies::RolloutPolicies;
 pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};
-pub use revision::TemplateRevision;
+pub use revision::{TemplateRevision, verified_content};

@@ -115,12 +115,12 @@ impl RevisionResolver {
         }
     }
 
-    /// Reads a revision of the template of a binding.
+    /// Reads a revision of the template of a binding. `template`: as it is now, with its kind.
     pub fn read(
         &self,
         binding: &Object,
         name: &str,
-        template: &Object,
+        template: (&Gvk, &Object),
         staged: &StagedRevisions,
     ) -> Result<TemplateRevision, String> {
         let revision = self.revisions.get(binding.namespace(), name);

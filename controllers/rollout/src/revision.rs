@@ -7,7 +7,7 @@ use karmada_api::well_known_keys::{
     BINDING_NAME, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
     TEMPLATE_GENERATION,
 };
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
 use overrides::CandidateOverridePolicies;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -113,22 +113,45 @@ pub(crate) fn revision_number(revision: &Object) -> i64 {
     value["revision"].as_i64().unwrap_or(0)
 }
 
+/// The content of a ControllerRevision, which must be the one that its name stands for.
+pub fn verified_content(binding: &str, revision: &Object) -> Result<Value, String> {
+    let name = revision.name();
+    let value = revision.value();
+    let mut value = value.map_err(|e| format!("controllerrevision {name}: {e}"))?;
+    let content = value["data"].take();
+    if revision_name(binding, &content) == name {
+        Ok(content)
+    } else {
+        Err(format!(
+            "controllerrevision {name}: its data is not the one that its name stands for"
+        ))
+    }
+}
+
+/// Whether the content of a revision is about a template: who may write ControllerRevisions and
+/// statuses of Rollouts in a namespace must not get other objects into members.
+fn is_content_of(tree: &Value, kind: &Gvk, template: &Object) -> bool {
+    let text = |path: &str| tree.pointer(path).and_then(Value::as_str).unwrap_or("");
+    let api_version = text("/apiVersion");
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    (group, text("/kind")) == (&*kind.group, &*kind.kind)
+        && text("/metadata/name") == template.name()
+        && text("/metadata/namespace") == template.namespace()
+}
+
 /// Reads a ControllerRevision, whose content must be that of its name. `current` is the template
-/// as it is now; `generation` the one that Works name, by default that of the revision.
+/// as it is now, of a kind; `generation` the one that Works name, by default that of the revision.
 pub(crate) fn read_revision(
     binding: &str,
     revision: &Object,
-    current: &Object,
+    (kind, current): (&Gvk, &Object),
     generation: Option<i64>,
 ) -> Result<TemplateRevision, String> {
     let name = revision.name().to_owned();
     let broken = |detail: String| format!("controllerrevision {name}: {detail}");
-    let mut value = revision.value().map_err(|e| broken(e.to_string()))?;
-    let content = value["data"].take();
-    if revision_name(binding, &content) != name {
-        return Err(broken(
-            "its data is not the one that its name stands for".into(),
-        ));
+    let content = verified_content(binding, revision)?;
+    if !is_content_of(&content["template"], kind, current) {
+        return Err(broken("it is a revision of another template".into()));
     }
     let (mut tree, policies) = (content["template"].clone(), &content["overridePolicies"]);
     let own_generation = revision.annotation(TEMPLATE_GENERATION);
@@ -197,6 +220,35 @@ mod tests {
         );
     }
 
+    // proves: ROL-revision-other
+    #[test]
+    fn a_revision_of_another_template_is_not_read() {
+        let binding = json!({"metadata": {"name": "web-deployment", "namespace": "n"}});
+        let binding = Object::from_value(&binding).unwrap();
+        let current = Object::from_value(&web(json!({}))).unwrap();
+        let kind = Gvk::from_static("apps", "v1", "Deployment");
+        let metadata = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace});
+        for (change, is_read) in [
+            (json!({}), true),
+            // The version in which a template is written may change.
+            (json!({"apiVersion": "apps/v1beta2"}), true),
+            (json!({"kind": "DaemonSet"}), false),
+            (
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}),
+                false,
+            ),
+            (json!({"apiVersion": "v1"}), false),
+            (json!({"metadata": metadata("api", "n")}), false),
+            (json!({"metadata": metadata("web", "kube-system")}), false),
+        ] {
+            let content = revision_content(web(change.clone()), vec![]);
+            let stored = controller_revision(&binding, &json!({"uid": "u"}), 3, 1, content);
+            let stored = Object::from_value(&stored).unwrap();
+            let read = read_revision("web-deployment", &stored, (&kind, &current), None);
+            assert_eq!(read.is_ok(), is_read, "{change}");
+        }
+    }
+
     // proves: ROL-revision-forged
     #[test]
     fn a_revision_is_read_back_unless_it_was_replaced() {
@@ -210,7 +262,8 @@ mod tests {
         let current = Object::from_value(&web(json!({}))).unwrap();
         let read = |stored: &Value, generation: Option<i64>| {
             let stored = Object::from_value(stored).unwrap();
-            read_revision("web-deployment", &stored, &current, generation)
+            let kind = Gvk::from_static("apps", "v1", "Deployment");
+            read_revision("web-deployment", &stored, (&kind, &current), generation)
         };
         for (generation, expected) in [(None, 3), (Some(5), 5)] {
             let revision = read(&stored, generation).unwrap();

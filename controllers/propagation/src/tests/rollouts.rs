@@ -55,8 +55,7 @@ impl PropagationFixture {
         work["status"]["manifestStatuses"] =
             json!([{"identifier": identifier, "health": "Healthy", "revision": revision}]);
         let conditions = work["status"]["conditions"].take();
-        let mut conditions: Vec<Condition> =
-            serde_json::from_value(conditions).unwrap_or_default();
+        let mut conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
         let health = WorkHealth {
             manifests: 1,
             reported: vec!["Healthy"],
@@ -149,6 +148,25 @@ async fn works_are_made_from_the_revision_of_their_stage() {
     plane.tasks.stop().await;
 }
 
+// proves: ROL-revision-last
+#[tokio::test]
+async fn a_revision_with_the_greatest_number_holds_no_change() {
+    let plane = PropagationFixture::new().with_web_deployment();
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, rollout_policy());
+    let plane = plane.started().await;
+    plane.complete().await;
+    let mut last = plane.control_plane.list_objects(&REVISIONS).remove(0);
+    last["metadata"]["name"] = "web-deployment-last".into();
+    last["metadata"]["uid"] = "last".into();
+    last["revision"] = i64::MAX.into();
+    plane.control_plane.seed(&REVISIONS, last);
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    plane.tasks.stop().await;
+}
+
 // proves: ROL-unselected, ROL-deleted-policy
 #[tokio::test]
 async fn a_template_without_a_policy_is_not_staged() {
@@ -175,7 +193,12 @@ async fn a_template_without_a_policy_is_not_staged() {
         plane.revision_in("m1").is_none() && plane.revision_in("m2").is_none()
     })
     .await;
-    assert!(plane.control_plane.list_objects(&ROLLOUTS).is_empty());
+    wait_until("nothing of the staging remains", || {
+        [&ROLLOUTS, &REVISIONS]
+            .iter()
+            .all(|resource| plane.control_plane.list_objects(resource).is_empty())
+    })
+    .await;
     plane.tasks.stop().await;
 }
 
