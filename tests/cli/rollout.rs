@@ -14,7 +14,20 @@ fn rollout_policy(template: &Value, gates: &Value) -> Value {
     ]}})
 }
 
-// proves: ROL-commands
+/// Deletes a ControllerRevision and creates it again with other data, which no update may have.
+fn replace_revision(fixture: &CliFixture, name: &str, change: impl FnOnce(&mut Value)) {
+    let mut revision = fixture.json(&format!("get controllerrevisions {name}"));
+    fixture
+        .run(&format!("delete controllerrevisions {name}"))
+        .succeeded();
+    let metadata = revision["metadata"].as_object_mut().unwrap();
+    metadata.remove("uid");
+    metadata.remove("resourceVersion");
+    change(&mut revision);
+    fixture.create(revision);
+}
+
+// proves: ROL-commands, ROL-undo-forged
 #[test]
 fn a_change_is_paused_resumed_and_approved() {
     let fixture = CliFixture::shared();
@@ -73,6 +86,16 @@ fn a_change_is_paused_resumed_and_approved() {
     fixture
         .run("rollout undo deploy/staged --to-revision 9")
         .failed_with("unable to find specified revision 9");
+    replace_revision(fixture, rows[1][1], |revision| {
+        revision["data"]["template"]["spec"]["paused"] = json!(true);
+    });
+    fixture
+        .run("rollout undo deploy/staged")
+        .failed_with("its data is not the one that its name stands for");
+    replace_revision(fixture, rows[1][1], |revision| {
+        let spec = revision["data"]["template"]["spec"].as_object_mut();
+        spec.unwrap().remove("paused");
+    });
     let printed = fixture.run("rollout undo deploy/staged").succeeded();
     assert_eq!(printed, "deployment/staged rolled back to revision 1\n");
     wait_for("AwaitingApproval in stage everywhere, 1/2 clusters done");

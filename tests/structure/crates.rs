@@ -146,6 +146,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             &[
                 "simulation",
                 "overrides",
+                "rollout",
                 "clusters",
                 "table-printers",
                 // The record of a takeover, which the server follows.

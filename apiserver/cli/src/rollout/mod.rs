@@ -140,6 +140,11 @@ impl TemplateRollout {
     async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
         let status = status_of(&view)?;
+        ensure!(
+            self.is_current(status),
+            "the rollout of {} does not have its last change yet; run the command again",
+            self.text
+        );
         let stage = match stage {
             Some(stage) => stage,
             None if status.state == "AwaitingApproval" => &status.stage,
@@ -166,6 +171,12 @@ impl TemplateRollout {
         Ok(())
     }
 
+    /// Whether a status is about the template as it was read: one of an earlier generation says
+    /// nothing about its last change.
+    fn is_current(&self, status: &RolloutStatus) -> bool {
+        status.observed_template_generation >= self.template.meta().generation
+    }
+
     /// Prints the status at each change, until all stages have ended.
     async fn watch(&self) -> anyhow::Result<()> {
         let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
@@ -177,10 +188,8 @@ impl TemplateRollout {
         let mut object = self.object.clone();
         loop {
             let view = object.decode::<Rollout>()?;
-            // A status of an earlier generation says nothing about this change.
-            let generation = self.template.meta().generation;
             let status = view.status.as_ref();
-            if let Some(status) = status.filter(|s| s.observed_template_generation >= generation) {
+            if let Some(status) = status.filter(|status| self.is_current(status)) {
                 output::print_line(summary(&self.text, status));
                 match &*status.state {
                     "Completed" => return Ok(()),
@@ -224,7 +233,10 @@ impl TemplateRollout {
             }
         }
         let titles = ["STAGE", "CLUSTER", "PHASE", "SINCE", "REVISION", "DETAILS"];
-        output::print_line(summary(&self.text, status));
+        output::print_line(match self.is_current(status) {
+            true => summary(&self.text, status),
+            false => format!("{}: its last change is not in the rollout yet", self.text),
+        });
         output::print_line(format_table(&titles, &rows).trim_end());
         Ok(())
     }

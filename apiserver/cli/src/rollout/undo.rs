@@ -1,6 +1,7 @@
 //! Writes a template back from one of its revisions.
 
-use anyhow::{Context, anyhow, ensure};
+use ::rollout::verified_content;
+use anyhow::{Context, Error, anyhow, ensure};
 use client::{Api, ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::ResourceBinding;
@@ -31,8 +32,8 @@ pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyh
             .nth(1)
             .with_context(|| format!("no rollout history found for {}", rollout.text))?,
     };
-    let mut content = revision.value()?;
-    let tree = content["data"]["template"].take();
+    let mut content = verified_content(rollout.object.name(), revision).map_err(Error::msg)?;
+    let tree = content["template"].take();
     ensure!(
         tree["metadata"].is_object(),
         "the controllerrevision {} has no template",
