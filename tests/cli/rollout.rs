@@ -1,9 +1,22 @@
 //! `rollout`: a change is followed, paused, resumed, approved and undone.
 
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use harness::objects::{deployment, policy, resource_selector};
+use harness::{FlotillaUpProcess, tools};
 use serde_json::{Value, json};
 
-use crate::cli::fixture::CliFixture;
+use crate::cli::fixture::{BINARY, CliFixture};
+
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A command of the README, and a line that it prints.
+struct TourStep {
+    command: String,
+    printed: Option<String>,
+}
 
 fn rollout_policy(template: &Value, gates: &Value) -> Value {
     json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
@@ -147,4 +160,74 @@ fn the_examples_of_the_help_work() {
     fixture.run_examples("rollout pause");
     fixture.run_examples("rollout approve");
     fixture.run_examples("rollout undo");
+}
+
+/// The steps of the README's tour about a rollout.
+fn tour_steps() -> Vec<TourStep> {
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let mut blocks = readme.split("```console");
+    let block = blocks.find(|block| block.contains("kind: RolloutPolicy"));
+    let block = block.unwrap().split("```").next().unwrap();
+    let mut steps: Vec<TourStep> = Vec::new();
+    let mut is_input = false;
+    for line in block.lines().filter(|line| !line.is_empty()) {
+        if let Some(command) = line.strip_prefix("$ ") {
+            is_input = command.ends_with("<<EOF");
+            steps.push(TourStep {
+                command: command.to_owned(),
+                printed: None,
+            });
+            continue;
+        }
+        let step = steps.last_mut().unwrap();
+        if is_input {
+            step.command += &format!("\n{line}");
+            is_input = line != "EOF";
+        } else if line != "..." {
+            step.printed.get_or_insert_with(|| line.to_owned());
+        }
+    }
+    steps
+}
+
+#[test]
+fn the_rollout_of_the_readme_can_be_repeated() {
+    let Some([kubectl]) = tools(["kubectl-1.36"]) else {
+        return;
+    };
+    let up = FlotillaUpProcess::start(BINARY, 3, &[]);
+    let programs = up.dir().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    symlink(BINARY, programs.join("flotilla")).unwrap();
+    symlink(kubectl, programs.join("kubectl")).unwrap();
+    let run = |step: &TourStep| {
+        let output = Command::new("sh")
+            .args(["-e", "-c", &step.command.replace("10s", "1s")])
+            .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+            .env("HOME", up.dir())
+            .env("KUBECONFIG", up.dir().join("kubeconfig"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), text + &errors)
+    };
+    let steps = tour_steps();
+    assert!(steps.len() > 5, "{} steps", steps.len());
+    for step in steps {
+        let end = Instant::now() + STEP_TIMEOUT;
+        loop {
+            let (succeeded, text) = run(&step);
+            let Some(printed) = &step.printed else {
+                assert!(succeeded, "{}: {text}", step.command);
+                break;
+            };
+            if succeeded && text.lines().any(|line| line == printed) {
+                break;
+            }
+            assert!(Instant::now() < end, "{}: {text}", step.command);
+            harness::sleep_blocking(Duration::from_millis(200));
+        }
+    }
 }
