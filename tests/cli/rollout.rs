@@ -99,13 +99,13 @@ fn a_change_is_paused_resumed_and_approved() {
     fixture
         .run("rollout undo deploy/staged --to-revision 9")
         .failed_with("unable to find specified revision 9");
-    replace_revision(fixture, rows[1][1], |revision| {
+    replace_revision(&fixture, rows[1][1], |revision| {
         revision["data"]["template"]["spec"]["paused"] = json!(true);
     });
     fixture
         .run("rollout undo deploy/staged")
         .failed_with("its data is not the one that its name stands for");
-    replace_revision(fixture, rows[1][1], |revision| {
+    replace_revision(&fixture, rows[1][1], |revision| {
         let spec = revision["data"]["template"]["spec"].as_object_mut();
         spec.unwrap().remove("paused");
     });
