@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use harness::objects::{deployment, policy, resource_selector};
 use harness::{FlotillaUpProcess, tools};
+use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::cli::fixture::{BINARY, CliFixture};
 
+static REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A command of the README, and a line that it prints.
@@ -30,9 +32,7 @@ fn rollout_policy(template: &Value, gates: &Value) -> Value {
 /// Deletes a ControllerRevision and creates it again with other data, which no update may have.
 fn replace_revision(fixture: &CliFixture, name: &str, change: impl FnOnce(&mut Value)) {
     let mut revision = fixture.json(&format!("get controllerrevisions {name}"));
-    fixture
-        .run(&format!("delete controllerrevisions {name}"))
-        .succeeded();
+    fixture.delete(&REVISIONS, "default", name);
     let metadata = revision["metadata"].as_object_mut().unwrap();
     metadata.remove("uid");
     metadata.remove("resourceVersion");
