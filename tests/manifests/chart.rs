@@ -89,9 +89,9 @@ async fn the_chart_renders_what_install_prints() {
     };
     let own_etcd = render(&helm, &[]).await;
     assert_eq!(own_etcd, install_objects(&[]).await);
-    let values = "replicas=3,hostWorkloads=propagate,etcd.servers={https://a:2379,https://b:2379},\
+    let values = "replicas=3,hostWorkloads=propagate,awaitTakeover=true,etcd.servers={https://a:2379,https://b:2379},\
                   etcd.prefix=/fleet,etcd.secretName=etcd-client";
-    let flags = "--replicas 3 --host-workloads propagate --etcd-servers https://a:2379,https://b:2379 \
+    let flags = "--replicas 3 --host-workloads propagate --await-takeover --etcd-servers https://a:2379,https://b:2379 \
                  --etcd-prefix /fleet --etcd-secret etcd-client";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let another_etcd = render(&helm, &["--set", values]).await;

@@ -22,6 +22,8 @@ struct PhaseFollower {
     settings: MultiClusterControllerOptions,
     /// The tasks of the controllers, while they run.
     running: Option<TaskGroup>,
+    /// The writes to members of this process before the controllers were started.
+    earlier_writes: u64,
 }
 
 /// Follows the record until the term of the leader ends.
@@ -37,6 +39,7 @@ pub(crate) fn follow(
         leader,
         settings,
         running: None,
+        earlier_writes: 0,
     };
     tasks.spawn(async move {
         stop.run_until_triggered(Box::pin(follower.run())).await;
@@ -84,7 +87,8 @@ impl PhaseFollower {
     }
 
     async fn act(&self, record: &TakeoverRecord) -> anyhow::Result<()> {
-        let report = self.importer.act(record).await;
+        let mut report = self.importer.act(record).await;
+        report.member_writes = propagation::member_writes() - self.earlier_writes;
         tracing::info!(phase = %report.phase, pass = report.pass, errors = report.errors.len(), "takeover");
         self.importer.follower().report(&report).await
     }
@@ -93,6 +97,7 @@ impl PhaseFollower {
         if self.running.is_some() {
             return Ok(());
         }
+        self.earlier_writes = propagation::member_writes();
         let tasks = self.leader.controllers.tasks.child();
         let context = self.leader.in_tasks(tasks.clone());
         let started = controller_manager::start_karmada_controllers(&context, &self.settings);

@@ -29,4 +29,5 @@ mod stop_idle_informers;
 mod tests;
 
 pub use controller::ExecutionController;
+pub use metrics::member_writes;
 pub use options::{ExecutionControllerOptions, ExecutionScope, MEMBER_CALL_TIMEOUT};

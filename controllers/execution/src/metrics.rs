@@ -2,6 +2,7 @@
 //! (`pkg/metrics/resource.go`).
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flotilla_metrics::{Counter, MetricVec, ResultHistograms, exponential_buckets};
 
@@ -46,6 +47,18 @@ pub(crate) static EXECUTION_METRICS: LazyLock<ExecutionMetrics> = LazyLock::new(
     }
 });
 
+/// The objects that this process has written to members.
+static MEMBER_WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// The objects that this process has created, changed or deleted in members since its start.
+pub fn member_writes() -> u64 {
+    MEMBER_WRITES.load(Ordering::Relaxed)
+}
+
+fn count_write(is_written: bool) {
+    MEMBER_WRITES.fetch_add(u64::from(is_written), Ordering::Relaxed);
+}
+
 /// The value of the `result` label.
 fn result_label(success: bool) -> &'static str {
     if success { "success" } else { "error" }
@@ -60,6 +73,7 @@ impl ExecutionMetrics {
         cluster: &str,
         recreate: bool,
     ) {
+        count_write(success);
         let recreate = if recreate { "true" } else { "false" };
         let labels = [result_label(success), api_version, kind, cluster, recreate];
         self.created_objects.with_label_values(labels).inc();
@@ -73,6 +87,7 @@ impl ExecutionMetrics {
         cluster: &str,
         wrote: bool,
     ) {
+        count_write(success && wrote);
         let operation = match (success, wrote) {
             (false, _) => "none",
             (true, false) => "unchanged",
@@ -88,6 +103,7 @@ impl ExecutionMetrics {
         (api_version, kind): (&str, &str),
         cluster: &str,
     ) {
+        count_write(success);
         let labels = [result_label(success), api_version, kind, cluster];
         self.deleted_objects.with_label_values(labels).inc();
     }

@@ -21,5 +21,6 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use execution::member_writes;
 pub use options::{PropagationOptions, QUOTA_RESYNC_PERIOD};
 pub use start::{start, start_agent};

@@ -38,6 +38,9 @@
 {{- if ne .Values.hostWorkloads "refuse" -}}
 {{- $args = append $args (printf "--host-workloads=%s" .Values.hostWorkloads) -}}
 {{- end -}}
+{{- if .Values.awaitTakeover -}}
+{{- $args = append $args "--await-takeover" -}}
+{{- end -}}
 {{- if ne .Values.metricsApiServices "Never" -}}
 {{- $args = append $args (printf "--metrics-api-services=%s" .Values.metricsApiServices) -}}
 {{- end -}}

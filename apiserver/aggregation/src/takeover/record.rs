@@ -91,6 +91,9 @@ pub struct TakeoverReport {
     /// The reasons why a pass has failed; the first ones of many.
     #[serde(default)]
     pub errors: Vec<String>,
+    /// The objects that Flotilla's controllers have written to members since they were started.
+    #[serde(default)]
+    pub member_writes: u64,
 }
 
 /// The record of a takeover.
@@ -98,6 +101,8 @@ pub struct TakeoverReport {
 pub struct TakeoverRecord {
     /// The id of the takeover, which its backup bears too.
     pub id: String,
+    /// The run of the command that acts; the writes of earlier ones are refused.
+    pub run: String,
     pub phase: TakeoverPhase,
     /// Increased for each pass over the host's objects.
     pub pass: u64,
@@ -129,6 +134,7 @@ impl TakeoverRecord {
         };
         Ok(Self {
             id: text("id").to_owned(),
+            run: text("run").to_owned(),
             phase: phase.next().ok_or_else(|| invalid("phase"))?,
             pass: text("pass").parse().map_err(|_| invalid("pass"))?,
             allow_changes: text("allowChanges") == "true",
@@ -139,7 +145,7 @@ impl TakeoverRecord {
 
     /// The data that the command writes, as a merge patch.
     pub fn command_data(&self) -> Value {
-        json!({"data": {"id": self.id, "phase": self.phase.to_string(),
+        json!({"data": {"id": self.id, "run": self.run, "phase": self.phase.to_string(),
             "pass": self.pass.to_string(), "allowChanges": self.allow_changes.to_string(),
             "hasMoved": self.has_moved.to_string()}})
     }
@@ -173,6 +179,7 @@ mod tests {
         };
         let record = TakeoverRecord {
             id: "a".into(),
+            run: "b".into(),
             phase: TakeoverPhase::Move,
             pass: 2,
             allow_changes: true,

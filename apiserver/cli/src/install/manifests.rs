@@ -27,6 +27,7 @@ pub(super) struct InstallOptions {
     /// A Secret with `ca.crt`, `tls.crt` and `tls.key`.
     pub(super) etcd_secret: Option<String>,
     pub(super) host_workloads: Option<String>,
+    pub(super) await_takeover: bool,
 }
 
 /// All objects of an installation.
@@ -108,6 +109,9 @@ fn configure_deployment(deployment: &mut Value, choices: &InstallOptions) -> any
     if let Some(value) = &choices.host_workloads {
         set_flag(arguments, "host-workloads", value)?;
     }
+    if choices.await_takeover {
+        push(arguments, "--await-takeover".into())?;
+    }
     Ok(())
 }
 
@@ -173,6 +177,7 @@ mod tests {
             etcd_prefix: None,
             etcd_secret: None,
             host_workloads: None,
+            await_takeover: false,
         }
     }
 

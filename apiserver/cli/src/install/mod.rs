@@ -48,6 +48,9 @@ pub struct InstallArgs {
     /// propagated.
     #[arg(long, value_name = "refuse|propagate", value_parser = ["refuse", "propagate"])]
     host_workloads: Option<String>,
+    /// Flotilla waits for flotilla takeover, which moves a running Karmada to it in place.
+    #[arg(long)]
+    await_takeover: bool,
     /// Apply the manifests instead of printing them.
     #[arg(long)]
     apply: bool,
@@ -105,6 +108,7 @@ impl InstallArgs {
             etcd_prefix: self.etcd_prefix.clone(),
             etcd_secret: self.etcd_secret.clone(),
             host_workloads: self.host_workloads.clone(),
+            await_takeover: self.await_takeover,
         })
     }
 }

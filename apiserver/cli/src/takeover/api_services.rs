@@ -74,6 +74,7 @@ pub(super) async fn wait_for_flotilla(
 /// Gives them back to those whom they led to before, and waits until they are available there.
 /// Those that did not exist are deleted.
 pub(super) async fn give_back(session: &TakeoverSession, before: &[Value]) -> anyhow::Result<()> {
+    session.ensure_current().await?;
     let host = &*session.host;
     for service in list(host).await? {
         if leads_to_flotilla(&service, session) && !before.iter().any(|b| name(b) == name(&service))

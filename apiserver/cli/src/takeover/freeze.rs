@@ -1,6 +1,8 @@
 //! The freeze of writes: while objects are copied for the last time, the host refuses writes to
 //! Karmada's groups, and so does Flotilla, which asks the host's webhooks too.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use client::{DeleteOptions, Error, ResourcePath, ignore_not_found};
 use machinery::Gvr;
@@ -19,6 +21,8 @@ const CONFIGURATION: &str = "flotilla-takeover-freeze";
 const WEBHOOK: &str = "writes-are-frozen.takeover.flotilla.io";
 /// Nobody listens there: every request that the webhook concerns is refused.
 const URL: &str = "https://127.0.0.1:1/";
+/// The time in which the other replicas of the API server learn of the webhook, too.
+const SETTLE_PAUSE: Duration = Duration::from_secs(2);
 /// The first minor version of Kubernetes that evaluates `matchConditions` unasked.
 const MATCH_CONDITIONS_MINOR: u32 = 28;
 
@@ -32,6 +36,7 @@ pub(super) fn minor_version(version: &Value) -> u32 {
 /// Freezes writes, and waits until they are refused. Returns whether the writes of this command
 /// are exempt.
 pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> anyhow::Result<bool> {
+    session.ensure_current().await?;
     let is_exempt = minor_version(&session.host_version().await?) >= MATCH_CONDITIONS_MINOR;
     let configuration = configuration(snapshot, is_exempt);
     let all = ResourcePath::collection(&WEBHOOKS, "");
@@ -50,6 +55,7 @@ pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> an
             Ok(is_refused(session, snapshot).await?.then_some(()))
         })
         .await?;
+    tokio::time::sleep(SETTLE_PAUSE).await;
     Ok(is_exempt)
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use aggregation::{TakeoverPhase, TakeoverRecord};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::api_services;
 use super::backup::{TakeoverBackup, return_file};
@@ -24,10 +24,16 @@ pub(super) async fn give_back(
     components: &KarmadaComponents<'_>,
     file: &Path,
 ) -> anyhow::Result<TakeoverSummary> {
-    let record = session.record().await?;
-    let Some(mut record) = record.filter(|record| !record.id.is_empty()) else {
-        bail!("nothing was taken over in namespace {}", session.namespace);
-    };
+    let mut record = session
+        .claim(|record| {
+            ensure!(
+                !record.id.is_empty(),
+                "nothing was taken over in namespace {}",
+                session.namespace
+            );
+            TakeoverBackup::load(file, &record.id).map(drop)
+        })
+        .await?;
     let backup = TakeoverBackup::load(file, &record.id)?;
     let mut notes = Vec::new();
     match record.phase {
@@ -37,12 +43,14 @@ pub(super) async fn give_back(
         }
         // Flotilla's controllers never ran, and nobody could write.
         TakeoverPhase::Check | TakeoverPhase::Move | TakeoverPhase::Switch => {
-            session.enter(&mut record, TakeoverPhase::GiveBack).await?;
+            let record = &mut record;
+            session.stand_still(record, TakeoverPhase::GiveBack).await?;
             release(session, &backup).await?;
         }
     }
     if record.phase != TakeoverPhase::Returned {
-        session.enter(&mut record, TakeoverPhase::Returned).await?;
+        let record = &mut record;
+        session.stand_still(record, TakeoverPhase::Returned).await?;
         notes.extend(components.start(&backup.scaled_down).await?);
     }
     let services = backup.api_services.iter().map(api_services::name);

@@ -137,6 +137,7 @@ async fn run_in(arguments: &TakeoverArgs, tasks: &TaskGroup) -> anyhow::Result<T
         host: arguments.control.connect(tasks)?,
         namespace: arguments.namespace.clone(),
         timeout: arguments.timeout,
+        run: format!("{:016x}", rand::random::<u64>()),
     };
     let gates = arguments.gates.feature_gates;
     let options = take_over::TakeOverOptions {

@@ -12,6 +12,7 @@ use aggregation::{MovedResource, list_resource};
 use anyhow::Context;
 use client::{Api, DeleteOptions, Patch, ResourcePath, ignore_not_found};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use machinery::Gvr;
 use serde_json::{Value, json};
 
 use super::session::{TakeoverSession, write_options};
@@ -72,17 +73,19 @@ impl ReturnedObjects<'_> {
         for resource in &self.frozen.resources {
             let returned = self.returned.of(&resource.resource);
             let current = self.current(&resource.resource).await?;
-            for (key, object) in &resource.objects {
+            let gone = resource.objects.iter().filter_map(|(key, object)| {
                 let is_returned = returned.is_some_and(|r| r.objects.contains_key(key));
-                let current = current.get(key);
-                let current = current.filter(|c| c["metadata"]["uid"] == object["metadata"]["uid"]);
-                if let (false, Some(current)) = (is_returned, current) {
-                    let gvr = resource.resource.gvr();
-                    let deletion = self.delete(&resource.resource, current).await;
-                    deletion.with_context(|| format!("{gvr} {key}"))?;
-                    deleted += 1;
-                }
-            }
+                let current = current.get(key).filter(|_| !is_returned)?;
+                let is_same = current["metadata"]["uid"] == object["metadata"]["uid"];
+                is_same.then_some((key, current))
+            });
+            let deletions = gone.map(|(key, current)| async move {
+                let gvr = resource.resource.gvr();
+                let deletion = self.delete(&resource.resource, current).await;
+                deletion.with_context(|| format!("{gvr} {key}"))
+            });
+            let deletions = stream::iter(deletions).buffer_unordered(CONCURRENT_WRITES);
+            deleted += deletions.try_collect::<Vec<()>>().await?.len();
         }
         Ok(deleted)
     }
@@ -101,30 +104,34 @@ impl ReturnedObjects<'_> {
     async fn create_missing(&self, resource: &ResourceSnapshot) -> anyhow::Result<UidMap> {
         let gvr = resource.resource.gvr();
         let current = self.current(&resource.resource).await?;
-        let mut uids = UidMap::new();
-        for (key, object) in &resource.objects {
-            let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or("").to_owned();
+        let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or("").to_owned();
+        let (gvr, current) = (&gvr, &current);
+        let creations = resource.objects.iter().map(|(key, object)| async move {
             let new_uid = match current.get(key) {
                 Some(current) => uid(current),
                 None => {
-                    let mut body = without_identity(object);
-                    if let Some(meta) = body["metadata"].as_object_mut() {
-                        meta.remove("ownerReferences");
-                    }
-                    let (namespace, _) = object_names(object);
-                    let all = ResourcePath::collection(&gvr, namespace);
-                    let created = self.host().create(all, body.into(), write_options()).await;
-                    created
-                        .with_context(|| format!("{gvr} {key}"))?
-                        .uid()
-                        .to_owned()
+                    let created = self.create(gvr, object).await;
+                    created.with_context(|| format!("{gvr} {key}"))?
                 }
             };
-            if new_uid != uid(object) {
-                uids.insert(uid(object), new_uid);
-            }
-        }
+            anyhow::Ok((uid(object), new_uid))
+        });
+        let creations = stream::iter(creations).buffer_unordered(CONCURRENT_WRITES);
+        let mut uids: UidMap = creations.try_collect().await?;
+        uids.retain(|old, new| old != new);
         Ok(uids)
+    }
+
+    /// Creates an object without its owners. Returns its uid.
+    async fn create(&self, gvr: &Gvr, object: &Value) -> anyhow::Result<String> {
+        let mut body = without_identity(object);
+        if let Some(meta) = body["metadata"].as_object_mut() {
+            meta.remove("ownerReferences");
+        }
+        let (namespace, _) = object_names(object);
+        let all = ResourcePath::collection(gvr, namespace);
+        let created = self.host().create(all, body.into(), write_options());
+        Ok(created.await?.uid().to_owned())
     }
 
     /// Makes an object that exists the one that Flotilla had.

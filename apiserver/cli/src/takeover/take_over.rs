@@ -38,13 +38,17 @@ pub(super) async fn preflight(
     components: &KarmadaComponents<'_>,
     options: &TakeOverOptions,
 ) -> anyhow::Result<TakeoverSummary> {
-    let mut record = session.record().await?.unwrap_or_default();
-    ensure!(
-        matches!(record.phase, TakeoverPhase::Check | TakeoverPhase::Returned),
-        "a takeover is in the phase {}: run flotilla takeover without --preflight to continue it, \
-         or with --back",
-        record.phase
-    );
+    let mut record = session
+        .claim(|record| {
+            ensure!(
+                matches!(record.phase, TakeoverPhase::Check | TakeoverPhase::Returned),
+                "a takeover is in the phase {}: run flotilla takeover without --preflight to \
+                 continue it, or with --back",
+                record.phase
+            );
+            Ok(())
+        })
+        .await?;
     let returned = record.phase == TakeoverPhase::Returned;
     record.allow_changes = options.allow_changes;
     let report = session.enter(&mut record, TakeoverPhase::Check).await?;
@@ -70,7 +74,16 @@ pub(super) async fn take_over(
     file: &Path,
     options: &TakeOverOptions,
 ) -> anyhow::Result<TakeoverSummary> {
-    let mut record = session.record().await?.unwrap_or_default();
+    let mut record = session
+        .claim(|record| {
+            ensure!(
+                record.phase != TakeoverPhase::GiveBack,
+                "Flotilla is giving back what it has taken over: run the command again with --back \
+                 and the same --backup"
+            );
+            Ok(())
+        })
+        .await?;
     match record.phase {
         TakeoverPhase::Serve => {
             freeze::thaw(session).await?;
@@ -81,14 +94,10 @@ pub(super) async fn take_over(
                 .push("Flotilla has taken over already".to_owned());
             return Ok(summary);
         }
-        TakeoverPhase::GiveBack => bail!(
-            "Flotilla is giving back what it has taken over: run the command again with --back \
-             and the same --backup"
-        ),
         TakeoverPhase::Check | TakeoverPhase::Returned => {
             begin(session, components, &mut record, file, options).await?;
         }
-        TakeoverPhase::Move | TakeoverPhase::Switch => {}
+        TakeoverPhase::Move | TakeoverPhase::Switch | TakeoverPhase::GiveBack => {}
     }
     let mut backup = TakeoverBackup::load(file, &record.id)?;
     if record.phase == TakeoverPhase::Move {
@@ -109,7 +118,7 @@ pub(super) async fn take_over(
     summary
         .notes
         .push(format!("keep {}: --back needs it", file.display()));
-    summary.errors = watch_works(session, &backup, options.watch).await?;
+    summary.errors = watch_works(session, &mut record, &backup, options.watch).await?;
     Ok(summary)
 }
 
@@ -228,6 +237,7 @@ async fn move_and_switch(
     backup.resources = report.resources;
     backup.snapshot = Snapshot::read(&*session.host, &backup.resources).await?;
     backup.store(file)?;
+    session.ensure_current().await?;
     webhooks::take_out(&*session.host).await?;
     print_step("leading the APIServices to Flotilla");
     session.enter(record, TakeoverPhase::Switch).await?;
@@ -268,13 +278,14 @@ async fn undo_if_failed(
     print_step(format!("undoing the switch: {error:#}"));
     let undone = async {
         // The phase first: Flotilla writes no APIService then. What it imports is what it has.
-        session.enter(record, TakeoverPhase::Move).await?;
+        session.stand_still(record, TakeoverPhase::Move).await?;
         release(session, backup).await?;
         anyhow::Ok(())
     };
     match undone.await {
         Ok(()) => Err(error.context(
-            "the switch was undone, and Karmada serves as before; run the command again, or with --back",
+            "the switch was undone, and Karmada serves as before, with its controllers stopped; run \
+             the command again, or with --back to start them",
         )),
         Err(failure) => Err(failure).with_context(|| {
             format!("the switch failed ({error:#}) and is not undone: run the command with --back")
@@ -282,9 +293,11 @@ async fn undo_if_failed(
     }
 }
 
-/// Watches the Works and bindings for a time: none may get another spec.
+/// Watches the Works and bindings for a time: none may get another spec, and nothing may be written
+/// to a member.
 async fn watch_works(
     session: &TakeoverSession,
+    record: &mut TakeoverRecord,
     backup: &TakeoverBackup,
     watch: Duration,
 ) -> anyhow::Result<Vec<String>> {
@@ -310,6 +323,14 @@ async fn watch_works(
                 changed.push(format!("{gvr} {key} has changed since the takeover"));
             }
         }
+    }
+    let report = session.enter(record, TakeoverPhase::Serve).await?;
+    if report.member_writes > 0 {
+        changed.push(format!(
+            "Flotilla has written {} objects of members since the takeover; if no template was \
+             changed meanwhile, members differed from their Works",
+            report.member_writes
+        ));
     }
     Ok(changed)
 }
