@@ -205,7 +205,10 @@ async fn become_karmada(plane: &mut AggregatedControlPlane) {
         client.delete(&VALIDATING_WEBHOOKS, "", name).await;
     }
     create_definitions(client).await;
-    for object in objects {
+    for mut object in objects {
+        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+            set_uid_of_cluster(client, owners).await;
+        }
         create_record(client, object).await;
     }
     client.create(karmada_webhooks()).await;
@@ -213,6 +216,14 @@ async fn become_karmada(plane: &mut AggregatedControlPlane) {
     let owner = json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "name": MEMBER, "uid": cluster["metadata"]["uid"]}]);
     set_owner_of_secrets(client, owner).await;
+}
+
+/// Works of the member are collected with their owner, which has a new uid.
+async fn set_uid_of_cluster(client: &ApiServerClient, owners: &mut [Value]) {
+    for owner in owners.iter_mut().filter(|owner| owner["kind"] == "Cluster") {
+        let cluster = client.get(&CLUSTERS, "", MEMBER).await.unwrap();
+        owner["uid"] = cluster["metadata"]["uid"].clone();
+    }
 }
 
 /// The credentials of the member are collected with their owner, which is known by its uid.
