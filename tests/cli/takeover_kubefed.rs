@@ -1,4 +1,4 @@
-//! `takeover kubefed`: a running KubeFed's objects become templates, and its copies are adopted.
+//! `takeover --from kubefed`: a running KubeFed's objects become templates, and its copies are adopted.
 
 use harness::ApiServerClient;
 use harness::objects::{CONFIG_MAPS, DEPLOYMENTS, PODS, SECRETS, config_map, deployment};
@@ -171,10 +171,14 @@ fn a_running_kubefed_is_taken_over_in_place() {
         identities_before
     });
     fixture
-        .run("takeover kubefed --host-kubeconfig kubefed.kubeconfig --dry-run")
-        .succeeded();
+        .run("takeover --host-kubeconfig kubefed.kubeconfig --dry-run")
+        .failed_with("add --from kubefed");
+    let mut examples = fixture.examples("takeover");
+    examples.retain(|line| line.starts_with("takeover --from kubefed"));
+    assert_eq!(examples.len(), 2);
+    fixture.run(&examples[0]).succeeded();
     fixture.run("get cluster store1").failed_with("not found");
-    fixture.run_examples("takeover kubefed");
+    fixture.run(&examples[1]).succeeded();
 
     for name in ["store1", "store2"] {
         let cluster = fixture.json(&format!("get cluster {name}"));
@@ -198,7 +202,7 @@ fn a_running_kubefed_is_taken_over_in_place() {
         assert_eq!(*finalizers, Value::Null);
     });
     // Nothing is left to do.
-    let line = "takeover kubefed --host-kubeconfig kubefed.kubeconfig";
+    let line = "takeover --from kubefed --host-kubeconfig kubefed.kubeconfig";
     let again = fixture.run(line).succeeded();
     assert!(
         again.contains("0 copies adopted, 0 finalizers removed"),

@@ -1,5 +1,5 @@
 //! The command `flotilla takeover`, which moves a running Karmada's control plane to Flotilla in
-//! place, and gives it back; its subcommand takes over from KubeFed.
+//! place, and gives it back; with `--from kubefed` it takes over from KubeFed.
 //!
 //! flags ──► [`session`] ──► [`take_over`]: check, [`backup`], [`freeze`], move, switch, prove ──► [`summary`]
 //!                     └───► [`give_back`]: freeze, give APIServices back, [`returned_objects`]
@@ -26,10 +26,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
-use clap::{Args, Subcommand};
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
 use client::{ShutdownToken, TaskGroup};
 use components::KarmadaComponents;
+use kubefed::{KubefedFlags, KubefedTakeover};
 use machinery::duration;
 use session::TakeoverSession;
 use summary::TakeoverSummary;
@@ -38,7 +39,7 @@ use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{feature_gate_flags, output, scheduler_flags};
 
-/// Take over a running Karmada in place, or give it back.
+/// Take over a running Karmada in place and give it back, or take over from KubeFed.
 ///
 /// Flotilla runs behind the same karmada-apiserver, started with --await-takeover. Once Karmada's
 /// controllers have released their leases, its objects are copied with their uids, status and
@@ -46,15 +47,22 @@ use crate::{feature_gate_flags, output, scheduler_flags};
 /// gates must be those of the server: with them no template may move. No member is written. Karmada's
 /// definitions keep the objects as they were. The command can be run again after it was
 /// interrupted at any step. The backup has all objects, also Secrets that Works carry.
+///
+/// With --from kubefed, KubeFed's objects are read from its host cluster and converted, as
+/// `flotilla convert kubefed` does. What has no equal is listed, and stops the takeover unless
+/// --allow-loss is given. When KubeFed's controller manager has stopped (the command waits for that,
+/// and stops nothing itself), the clusters are joined with KubeFed's credentials, and policies and
+/// templates are created. The copies are adopted: none is created anew. At the end KubeFed's label is
+/// taken off the copies, and its finalizers off the federated objects, which can then be deleted. If
+/// the command is interrupted, run it again.
 #[derive(Args)]
 #[command(
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover kubefed --host-kubeconfig kubefed.kubeconfig --dry-run"
+    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig --dry-run\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig"
 )]
 pub struct TakeoverArgs {
-    #[command(subcommand)]
-    source: Option<TakeoverSource>,
+    /// What is taken over.
+    #[arg(long, value_enum, default_value = "karmada")]
+    from: TakeoverSource,
     /// Report what would change and which objects would be refused. Only Flotilla's record of the
     /// takeover is written.
     #[arg(long, conflicts_with_all = ["back", "scale_down"])]
@@ -63,7 +71,11 @@ pub struct TakeoverArgs {
     #[arg(long)]
     back: bool,
     /// The file to write everything to before it changes; --back reads it.
-    #[arg(long, value_name = "FILE", required_unless_present = "preflight")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present_any = ["preflight", "from"]
+    )]
     backup: Option<PathBuf>,
     /// The namespace of Flotilla in that API server.
     #[arg(
@@ -94,31 +106,49 @@ pub struct TakeoverArgs {
     /// How long Works are watched after the switch; none may change.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     watch: Duration,
-    /// How long each step may take, such as the wait for Karmada's controllers.
+    /// How long each step may take, such as the wait for the controllers of Karmada or KubeFed.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     timeout: Duration,
+    /// Output format; text by default. With --from kubefed, the manifests of a dry run, which are
+    /// not printed by default.
+    #[arg(short, long, value_enum)]
+    output: Option<OutputFormat>,
     #[command(flatten)]
     control: KubeconfigArgs<ControlPlaneFlags>,
+    #[command(flatten)]
+    kubefed: KubefedFlags,
     #[command(flatten)]
     scheduling: scheduler_flags::SchedulerArgs,
     #[command(flatten)]
     gates: feature_gate_flags::FeatureGateArgs,
-    /// Output format; text by default.
-    #[arg(short, long, value_enum)]
-    output: Option<OutputFormat>,
 }
 
-/// What is taken over instead of a Karmada.
-#[derive(Subcommand)]
+/// What is taken over.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TakeoverSource {
-    Kubefed(Box<kubefed::KubefedTakeoverArgs>),
+    /// A Karmada, in place, or what was taken over from it with --back.
+    Karmada,
+    /// The clusters and federated objects of a KubeFed.
+    Kubefed,
 }
 
 /// Runs the command. The exit code is 1 if it fails, or a preflight finds objects that Flotilla
 /// would refuse.
 pub async fn run(arguments: TakeoverArgs) -> anyhow::Result<ExitCode> {
-    if let Some(TakeoverSource::Kubefed(arguments)) = arguments.source {
-        return Box::pin(kubefed::run(*arguments)).await;
+    match arguments.from {
+        TakeoverSource::Kubefed => {
+            let takeover = KubefedTakeover {
+                flags: &arguments.kubefed,
+                timeout: arguments.timeout,
+                control: &arguments.control,
+                output: arguments.output,
+            };
+            return Box::pin(kubefed::run(takeover)).await;
+        }
+        TakeoverSource::Karmada if arguments.kubefed.has_host() => {
+            bail!("--host-kubeconfig is that of KubeFed's host; add --from kubefed")
+        }
+        TakeoverSource::Karmada => {}
     }
     let tasks = TaskGroup::new(ShutdownToken::new());
     let summary = Box::pin(run_in(&arguments, &tasks)).await;
@@ -163,5 +193,51 @@ async fn run_in(arguments: &TakeoverArgs, tasks: &TaskGroup) -> anyhow::Result<T
     match arguments.back {
         true => give_back::give_back(&session, &components, backup).await,
         false => take_over::take_over(&session, &components, backup, &options).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct TestCli {
+        #[command(flatten)]
+        takeover: TakeoverArgs,
+    }
+
+    // proves: TKK-flags
+    #[test]
+    fn each_source_has_its_own_flags() {
+        let parse = |line: &str| {
+            let words = ["takeover"].into_iter().chain(line.split_whitespace());
+            TestCli::try_parse_from(words).map(|cli| cli.takeover)
+        };
+        let kubefed = parse("--from kubefed --host-kubeconfig f --dry-run -o yaml").unwrap();
+        assert!(kubefed.from == TakeoverSource::Kubefed && kubefed.kubefed.has_host());
+        assert!(parse("--backup b").unwrap().from == TakeoverSource::Karmada);
+        for (line, expected) in [
+            (
+                "--from kubefed",
+                "provided:\n  --host-kubeconfig <FILE>\n\n",
+            ),
+            (
+                "--from kubefed --host-kubeconfig f --preflight",
+                "--preflight",
+            ),
+            ("--from kubefed --host-kubeconfig f --backup b", "--backup"),
+            (
+                "--from kubefed --host-kubeconfig f --plugins x",
+                "--plugins",
+            ),
+            ("--backup b --allow-loss", "--host-kubeconfig <FILE>"),
+            ("--from other", "karmada, kubefed"),
+            ("", "--backup <FILE>"),
+        ] {
+            let error = parse(line).err().unwrap().to_string();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
     }
 }

@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use client::remote::RemoteApi;
 use client::{Api, ShutdownToken, TaskGroup};
 use host_objects::HostObjects;
 use karmada_api::well_known_keys::CONFLICT_RESOLUTION;
-use machinery::duration;
 use member_clusters::KubefedCluster;
 use serde_json::Value;
 
@@ -31,80 +31,118 @@ use crate::convert::{ManifestFormat, kubefed, print_manifests};
 use crate::kubeconfig_flags::load_cluster_config;
 use crate::kubectl::ControlPlaneArgs;
 use crate::output;
+use crate::printers::OutputFormat;
 
-/// Take over what a running KubeFed has in its clusters.
-///
-/// KubeFed's objects are read from its host cluster and converted, as `flotilla convert kubefed`
-/// does. What has no equal is listed, and stops the takeover unless --allow-loss is given. When
-/// KubeFed's controller manager has stopped (the command waits for that, and stops nothing itself),
-/// the clusters are joined with KubeFed's credentials, and policies and templates are created. The
-/// copies are adopted: none is created anew. At the end KubeFed's label is taken off the copies, and
-/// its finalizers off the federated objects, which can then be deleted. If the command is
-/// interrupted, run it again.
+/// The flags that have no effect on a takeover from KubeFed.
+const KARMADA_FLAGS: [&str; 13] = [
+    "preflight",
+    "back",
+    "backup",
+    "namespace",
+    "karmada_namespace",
+    "scale_down",
+    "karmada_host_kubeconfig",
+    "allow_changes",
+    "watch",
+    "plugins",
+    "scheduler_name",
+    "enable_empty_workload_propagation",
+    "feature_gates",
+];
+
+/// The flags of a takeover from KubeFed.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  flotilla takeover kubefed --host-kubeconfig kubefed.kubeconfig --dry-run\n  flotilla takeover kubefed --host-kubeconfig kubefed.kubeconfig"
-)]
-pub(super) struct KubefedTakeoverArgs {
+#[command(next_help_heading = "KubeFed flags (with --from kubefed)")]
+pub(super) struct KubefedFlags {
     /// Kubeconfig of KubeFed's host cluster.
-    #[arg(long, value_name = "FILE")]
-    host_kubeconfig: PathBuf,
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_if_eq("from", "kubefed"),
+        conflicts_with_all = KARMADA_FLAGS
+    )]
+    host_kubeconfig: Option<PathBuf>,
     /// Context in that kubeconfig; the current one by default.
-    #[arg(long, value_name = "CONTEXT")]
+    #[arg(long, value_name = "CONTEXT", requires = "host_kubeconfig")]
     host_context: Option<String>,
     /// The namespace of KubeFed on its host.
     #[arg(
         long,
         value_name = "NAMESPACE",
-        default_value = "kube-federation-system"
+        default_value = "kube-federation-system",
+        requires = "host_kubeconfig"
     )]
     kubefed_namespace: String,
     /// Take over although something has no equal.
-    #[arg(long)]
+    #[arg(long, requires = "host_kubeconfig")]
     allow_loss: bool,
     /// Show what has no equal, and with -o the manifests, without writing anything.
-    #[arg(long)]
+    #[arg(long, requires = "host_kubeconfig")]
     dry_run: bool,
+}
+
+impl KubefedFlags {
+    /// Whether the host of a KubeFed is named.
+    pub(super) fn has_host(&self) -> bool {
+        self.host_kubeconfig.is_some()
+    }
+}
+
+/// A takeover from KubeFed with all of its flags.
+pub(super) struct KubefedTakeover<'a> {
+    pub(super) flags: &'a KubefedFlags,
+    /// How long to wait until KubeFed's controller manager has stopped, and until the copies are
+    /// adopted.
+    pub(super) timeout: Duration,
+    pub(super) control: &'a ControlPlaneArgs,
     /// The format in which a dry run prints the manifests; none by default.
-    #[arg(short, long, value_enum, requires = "dry_run")]
-    output: Option<ManifestFormat>,
-    /// How long to wait until KubeFed's controller manager has stopped, and until the copies
-    /// are adopted.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
-    timeout: Duration,
-    #[command(flatten)]
-    control: ControlPlaneArgs,
+    pub(super) output: Option<OutputFormat>,
+}
+
+impl KubefedTakeover<'_> {
+    fn manifest_format(&self) -> anyhow::Result<Option<ManifestFormat>> {
+        match self.output {
+            Some(_) if !self.flags.dry_run => {
+                bail!("-o prints the manifests of a dry run; add --dry-run")
+            }
+            Some(OutputFormat::Wide) => bail!("-o is json or yaml for manifests"),
+            Some(OutputFormat::Json) => Ok(Some(ManifestFormat::Json)),
+            Some(OutputFormat::Yaml) => Ok(Some(ManifestFormat::Yaml)),
+            None => Ok(None),
+        }
+    }
 }
 
 /// The exit code is 1 if something has no equal and that is not allowed.
-pub(super) async fn run(arguments: KubefedTakeoverArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(takeover: KubefedTakeover<'_>) -> anyhow::Result<ExitCode> {
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let done = Box::pin(take_over(&arguments, &tasks)).await;
+    let done = Box::pin(take_over(&takeover, &tasks)).await;
     tasks.stop().await;
     done
 }
 
-async fn take_over(arguments: &KubefedTakeoverArgs, tasks: &TaskGroup) -> anyhow::Result<ExitCode> {
-    let file = Some(arguments.host_kubeconfig.as_path());
-    let host = load_cluster_config(file, arguments.host_context.clone())?;
+async fn take_over(takeover: &KubefedTakeover<'_>, tasks: &TaskGroup) -> anyhow::Result<ExitCode> {
+    let flags = takeover.flags;
+    let format = takeover.manifest_format()?;
+    let host = load_cluster_config(flags.host_kubeconfig.as_deref(), flags.host_context.clone())?;
     let host = RemoteApi::new(host, tasks)?;
-    let namespace = arguments.kubefed_namespace.as_str();
+    let namespace = flags.kubefed_namespace.as_str();
     let mut objects = host_objects::read(&host, namespace).await?;
     let mut conversion = kubefed::convert(std::mem::take(&mut objects.documents))?;
-    if !report_findings(&conversion, arguments.allow_loss) {
+    if !report_findings(&conversion, flags.allow_loss) {
         return Ok(ExitCode::FAILURE);
     }
-    if arguments.dry_run {
+    if flags.dry_run {
         report_dry_run(&host, namespace, &objects, &conversion).await?;
-        if let Some(format) = arguments.output {
+        if let Some(format) = format {
             print_manifests(&conversion, format)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let clusters = member_clusters::connect(&mut conversion.prerequisites, tasks)?;
-    controller_lease::wait_until_released(&host, namespace, arguments.timeout).await?;
-    let control = arguments.control.connect(tasks)?;
-    let adopted = Box::pin(adopt(&*control, &clusters, &conversion, arguments.timeout)).await?;
+    controller_lease::wait_until_released(&host, namespace, takeover.timeout).await?;
+    let control = takeover.control.connect(tasks)?;
+    let adopted = Box::pin(adopt(&*control, &clusters, &conversion, takeover.timeout)).await?;
     let released = host_objects::remove_finalizers(&host, &objects.federated).await?;
     output::print_line(format!(
         "KubeFed is taken over: {} clusters, {} federated objects, {adopted} copies adopted, {released} finalizers removed",
