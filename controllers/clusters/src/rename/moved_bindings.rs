@@ -2,6 +2,8 @@
 //! leaves them alone: a decision between two writes could place replicas elsewhere.
 
 use client::{Api, ListOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use karmada_api::ResourceBinding;
+use karmada_api::replica_preference::RecordedReplicaPreference;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
@@ -64,7 +66,7 @@ fn suspension_patch(binding: &Value, old: &str) -> Option<Value> {
     })
 }
 
-/// The bindings on the cluster whose placement still names it.
+/// The bindings on the cluster whose placement, or recorded preference, still names it.
 pub(super) async fn count_placed(
     control: &dyn Api,
     old: &str,
@@ -73,10 +75,17 @@ pub(super) async fn count_placed(
     let mut placed = 0;
     for (_, binding) in list(control).await? {
         let is_placed = is_scheduled_to(&binding, old)
-            && rename_in(&mut binding.value()?["spec"]["placement"], old, new);
+            && (rename_in(&mut binding.value()?["spec"]["placement"], old, new)
+                || is_preferred(&*binding.decode::<ResourceBinding>()?, old));
         placed += usize::from(is_placed);
     }
     Ok(placed)
+}
+
+/// Whether the ReplicaSchedulingPreference that a binding records names a cluster.
+fn is_preferred(binding: &ResourceBinding, cluster: &str) -> bool {
+    let preference = RecordedReplicaPreference::from_binding(binding);
+    preference.is_some_and(|preference| preference.spec.clusters.contains_key(cluster))
 }
 
 /// Replaces the old name by the new one in the clusters of the bindings.

@@ -3,15 +3,16 @@
 use client::{Api, ListOptions, Patch, ResourcePath, WriteOptions};
 use karmada_api::resources::{
     CLUSTER_OVERRIDES, CLUSTER_POLICIES, MULTI_CLUSTER_SERVICES, OVERRIDES, POLICIES, QUOTAS,
-    REMEDIES, RESOURCE_REGISTRIES, TAINT_POLICIES,
+    REMEDIES, REPLICA_PREFERENCES, RESOURCE_REGISTRIES, TAINT_POLICIES,
 };
+use karmada_api::rollout::{CLUSTER_ROLLOUT_POLICIES, ROLLOUT_POLICIES};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 use super::rename_error::{RenameError, host_error};
 
 /// The resources that name clusters.
-static NAMING_RESOURCES: [&Gvr; 9] = [
+static NAMING_RESOURCES: [&Gvr; 12] = [
     &POLICIES,
     &CLUSTER_POLICIES,
     &OVERRIDES,
@@ -21,6 +22,9 @@ static NAMING_RESOURCES: [&Gvr; 9] = [
     &REMEDIES,
     &MULTI_CLUSTER_SERVICES,
     &RESOURCE_REGISTRIES,
+    &REPLICA_PREFERENCES,
+    &ROLLOUT_POLICIES,
+    &CLUSTER_ROLLOUT_POLICIES,
 ];
 
 /// The fields with lists of names, with one name, and with lists of objects that have a name.
@@ -32,7 +36,7 @@ const NAMED_LISTS: [&str; 2] = ["providerClusters", "consumerClusters"];
 pub(super) struct NamingObject {
     resource: &'static Gvr,
     object: Object,
-    /// Its `spec` with the new name.
+    /// Its `spec` with the new name, as a merge patch.
     spec: Value,
 }
 
@@ -73,7 +77,11 @@ pub(super) async fn list_naming(
         };
         for object in listed.items {
             let mut spec = object.value()?["spec"].take();
-            if rename_in(&mut spec, old, new) {
+            let is_naming = match resource == &REPLICA_PREFERENCES {
+                true => rename_key(&mut spec["clusters"], old, new),
+                false => rename_in(&mut spec, old, new),
+            };
+            if is_naming {
                 naming.push(NamingObject {
                     resource,
                     object,
@@ -110,6 +118,20 @@ pub(super) fn rename_in(value: &mut Value, old: &str, new: &str) -> bool {
         }),
         _ => false,
     }
+}
+
+/// Moves the entry of a cluster to its new name, and marks the old one as removed, as merge patches
+/// do. An entry that the new name has already stays.
+fn rename_key(clusters: &mut Value, old: &str, new: &str) -> bool {
+    let Some(clusters) = clusters.as_object_mut() else {
+        return false;
+    };
+    let Some(entry) = clusters.get_mut(old) else {
+        return false;
+    };
+    let entry = entry.take();
+    clusters.entry(new).or_insert(entry);
+    true
 }
 
 fn rename(name: &mut Value, old: &str, new: &str) -> bool {

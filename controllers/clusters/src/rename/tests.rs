@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use client::Error;
 use client_fake::FakeApi;
 use karmada_api::names::execution_space_name;
-use karmada_api::resources::{BINDINGS, CLUSTERS, POLICIES, WORKS};
+use karmada_api::resources::{BINDINGS, CLUSTERS, POLICIES, REPLICA_PREFERENCES, WORKS};
+use karmada_api::well_known_keys::REPLICA_PREFERENCE;
 use serde_json::{Value, json};
 
 use super::named_clusters::rename_in;
@@ -129,8 +130,24 @@ impl RenameFixture {
                 binding["spec"]["placement"] = policy["spec"]["placement"].clone();
                 self.control.seed(&BINDINGS, binding);
             }
+            self.record_preference();
             self.apply_works();
             tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The detector: the binding records the preference, if there is one.
+    fn record_preference(&self) {
+        let preference = self.control.get_object(&REPLICA_PREFERENCES, "n", "web");
+        let Some(preference) = preference else {
+            return;
+        };
+        let recorded = json!(preference["spec"].to_string());
+        let mut binding = self.control.get_object(&BINDINGS, "n", "web").unwrap();
+        if binding["metadata"]["annotations"][REPLICA_PREFERENCE] != recorded {
+            assert_eq!(binding["spec"]["suspension"]["scheduling"], true);
+            binding["metadata"]["annotations"][REPLICA_PREFERENCE] = recorded;
+            self.control.seed(&BINDINGS, binding);
         }
     }
 
@@ -263,6 +280,33 @@ async fn what_cannot_be_renamed_is_refused_before_a_write() {
     let report = fixture.rename(&dry_run).await.unwrap();
     assert_eq!((report.bindings, report.rewritten.len()), (1, 1));
     assert!(fixture.control.writes().is_empty());
+}
+
+// proves: REN-preference
+#[tokio::test(start_paused = true)]
+async fn a_replica_preference_gets_the_new_name_before_its_binding() {
+    let fixture = RenameFixture::new();
+    let spec_of = |edge: &str| json!({"clusters": {edge: {"weight": 2}, "*": {"weight": 1}}});
+    fixture.control.seed(
+        &REPLICA_PREFERENCES,
+        json!({"apiVersion": "scheduling.kubefed.io/v1alpha1", "kind": "ReplicaSchedulingPreference",
+            "metadata": {"namespace": "n", "name": "web"}, "spec": spec_of("edge")}),
+    );
+    let mut binding = fixture.control.get_object(&BINDINGS, "n", "web").unwrap();
+    binding["metadata"]["annotations"] = json!({REPLICA_PREFERENCE: spec_of("edge").to_string()});
+    fixture.control.seed(&BINDINGS, binding);
+    let report = fixture.rename(&spec()).await.unwrap();
+    let rewritten = "replicaschedulingpreferences/n/web".to_owned();
+    assert!(report.rewritten.contains(&rewritten), "{report:?}");
+    fixture.assert_renamed();
+    let preference = fixture.control.get_object(&REPLICA_PREFERENCES, "n", "web");
+    assert_eq!(preference.unwrap()["spec"], spec_of("edge-eu"));
+    let is_record = |w: &client_fake::RecordedWrite| w.resource == REPLICA_PREFERENCES;
+    let is_move = |w: &client_fake::RecordedWrite| {
+        w.resource == BINDINGS && w.body["spec"]["clusters"].is_array()
+    };
+    let writes = fixture.control.writes();
+    assert!(writes.iter().position(is_record) < writes.iter().position(is_move));
 }
 
 // proves: REN-fields
