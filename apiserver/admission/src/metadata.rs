@@ -200,6 +200,15 @@ pub fn validate_labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>
     }
 }
 
+/// Validates an annotation that switches something on, so that a typing error does not leave it off.
+pub(crate) fn validate_switch(object: &Value, key: &str, errors: &mut Vec<FieldError>) {
+    let value = &get(object, "/metadata/annotations")[key];
+    if !value.is_null() && value != "true" && value != "false" {
+        let field = format!("metadata.annotations[{key}]");
+        errors.push(FieldError::invalid(field, value, "must be true or false"));
+    }
+}
+
 /// Validates a map of annotations at `field`.
 pub fn validate_annotations(field: &str, annotations: &Value, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;

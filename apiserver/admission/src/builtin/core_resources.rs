@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use karmada_api::well_known_keys::NAMESPACE_GATE;
 use machinery::names::validate_qualified_name;
 use machinery::{FieldError, Status};
 use serde_json::{Map, Value};
 
 use super::config_keys::validate_config_key;
+use crate::metadata::validate_switch;
 use crate::unstructured::{
     entries, flag, get, has, report_invalid, text, texts, validate_immutable_field,
 };
@@ -227,8 +229,9 @@ pub(super) fn validate_event(new: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Validates the finalizers of a namespace's spec.
+/// Validates the finalizers of a namespace's spec, and the annotation of its gate.
 pub(super) fn validate_namespace(new: &Value, errors: &mut Vec<FieldError>) {
+    validate_switch(new, NAMESPACE_GATE, errors);
     for name in texts(new, "/spec/finalizers") {
         let field = "spec.finalizers";
         let result = validate_qualified_name(name);

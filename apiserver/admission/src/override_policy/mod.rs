@@ -4,6 +4,7 @@
 use karmada_api::affinity::ClusterAffinity;
 use karmada_api::identity_fields::IDENTITY_FIELDS;
 use karmada_api::policy::{FieldOverrider, Overriders};
+use karmada_api::well_known_keys::OVERRIDE_RETAINED;
 use machinery::FieldError;
 use serde_json::Value;
 
@@ -51,6 +52,8 @@ pub(crate) fn validate(attributes: &AdmissionAttributes<'_>, policy: &Value) -> 
         );
     }
     propagation_policy::validate_selector_namespaces(attributes.namespace, spec, &mut errors);
+    // It lets the overrides win over what members retain; Karmada does not have it.
+    metadata::validate_switch(policy, OVERRIDE_RETAINED, &mut errors);
     errors
 }
 

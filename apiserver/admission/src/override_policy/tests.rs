@@ -280,3 +280,16 @@ fn which_object_a_manifest_is_cannot_be_overridden() {
     check(plaintext("", "replace"), &[]);
     check(plaintext("/spec/template/metadata/name", "add"), &[]);
 }
+
+// proves: OVR-retained-invalid
+#[test]
+fn the_annotation_about_retained_fields_is_validated() {
+    let user = UserInfo::default();
+    for (value, valid) in [("true", true), ("false", true), ("yes", false)] {
+        let policy = json!({"metadata": {"annotations": {OVERRIDE_RETAINED: value}}, "spec": {}});
+        let errors = validate(&at("n", &user), &policy);
+        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        let expected = ["metadata.annotations[flotilla.io/override-retained-fields]"];
+        assert_eq!(fields, &expected[usize::from(valid)..], "{value}");
+    }
+}

@@ -11,10 +11,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-use crate::placement;
 use crate::unstructured::{
     entries, flag, get, has, index_path, int, items, items_mut, object_mut, report_invalid, text,
 };
+use crate::{metadata, placement};
 
 /// The label and finalizer in which the two kinds differ.
 struct PolicyKeys {
@@ -148,7 +148,8 @@ pub(crate) fn validate(attributes: &AdmissionAttributes<'_>, policy: &Value) -> 
     validate_selectors(attributes.namespace, spec, &mut errors);
     validate_suspension(spec, &mut errors);
     validate_automatic_failover(policy, &mut errors);
-    validate_wait_for_removal(policy, &mut errors);
+    // It holds the deletion of templates; Karmada does not have it.
+    metadata::validate_switch(policy, well_known_keys::WAIT_FOR_REMOVAL, &mut errors);
     errors
 }
 
@@ -164,16 +165,6 @@ fn validate_automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
             &invalid.value.into(),
             invalid.reason,
         ));
-    }
-}
-
-/// Validates the annotation that holds the deletion of templates, which Karmada does not have.
-fn validate_wait_for_removal(policy: &Value, errors: &mut Vec<FieldError>) {
-    let key = well_known_keys::WAIT_FOR_REMOVAL;
-    let value = &get(policy, "/metadata/annotations")[key];
-    if !value.is_null() && value != "true" && value != "false" {
-        let field = format!("metadata.annotations[{key}]");
-        errors.push(FieldError::invalid(field, value, "must be true or false"));
     }
 }
 

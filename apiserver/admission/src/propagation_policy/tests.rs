@@ -335,6 +335,7 @@ fn permanent_id_and_scheduler_are_immutable() {
 // proves: RMW-invalid
 #[test]
 fn the_annotation_that_holds_deletions_is_validated() {
+    let user = UserInfo::default();
     for (value, valid) in [
         (json!("true"), true),
         (json!("false"), true),
@@ -342,9 +343,8 @@ fn the_annotation_that_holds_deletions_is_validated() {
         (json!(""), false),
     ] {
         let annotations = json!({well_known_keys::WAIT_FOR_REMOVAL: value});
-        let policy = json!({"metadata": {"annotations": annotations}});
-        let mut errors = Vec::new();
-        validate_wait_for_removal(&policy, &mut errors);
+        let policy = json!({"metadata": {"annotations": annotations}, "spec": {}});
+        let errors = validate(&at("n", AdmissionOperation::Create, &user), &policy);
         let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
         let expected = ["metadata.annotations[flotilla.io/wait-for-removal]"];
         assert_eq!(fields, &expected[usize::from(valid)..], "{value}");

@@ -1,4 +1,4 @@
-//! Tests of quotas, limit ranges, classes and leases.
+//! Tests of quotas, limit ranges, classes, leases and namespaces.
 
 use serde_json::{Value, json};
 
@@ -209,6 +209,24 @@ fn quotas_classes_and_leases() {
             (json!({"description": "x"}), &[]),
             (json!({"value": 2}), &["value"]),
             (json!({"preemptionPolicy": "Never"}), &["preemptionPolicy"]),
+        ],
+    );
+}
+
+// proves: DET-namespace-gate-invalid
+#[test]
+fn the_gate_of_a_namespace_is_on_or_off() {
+    let gate =
+        |value: &str| json!({"metadata": {"annotations": {"flotilla.io/namespace-gate": value}}});
+    let invalid: &[&str] = &["metadata.annotations[flotilla.io/namespace-gate]"];
+    check(
+        "v1",
+        "Namespace",
+        &json!({}),
+        &[
+            (gate("true"), &[]),
+            (gate("false"), &[]),
+            (gate("yes"), invalid),
         ],
     );
 }
