@@ -12,7 +12,7 @@ use client::{
 use karmada_api::resources::{CLUSTER_POLICIES, POLICIES, WORKS};
 use karmada_api::well_known_keys::{
     CLUSTER_POLICY_NAME, KUBEFED_ORPHAN, ORPHAN, POLICY_NAME, POLICY_NAMESPACE,
-    is_orphaned_on_deletion,
+    WAIT_FOR_REMOVAL_FINALIZER, is_orphaned_on_deletion,
 };
 use karmada_api::{PropagationPolicy, Work, names};
 use machinery::{Object, duration};
@@ -148,6 +148,7 @@ impl OrphanTarget {
 impl OrphanChangeArgs {
     async fn run(&self, tasks: &TaskGroup, enabled: bool) -> anyhow::Result<()> {
         let template = self.target.template(tasks).await?;
+        template.check_not_held().await?;
         template.annotate(enabled, self.dry_run).await?;
         let verb = if enabled { "enabled" } else { "disabled" };
         if self.dry_run {
@@ -163,7 +164,7 @@ impl OrphanChangeArgs {
             }
             if Instant::now() >= deadline {
                 bail!(
-                    "orphaning is {verb}, but the control plane has not acted within {} s: {}",
+                    "orphaning is {verb}, but the control plane has not acted within {} s: {}; `flotilla why` says what holds it",
                     self.timeout.as_secs_f64(),
                     state.text()
                 );
@@ -192,6 +193,20 @@ impl OrphanedTemplate {
 
     fn path(&self) -> ResourcePath<'_> {
         ResourcePath::object(&self.resource.resource, &self.namespace, &self.name)
+    }
+
+    /// Refuses a change that comes too late.
+    async fn check_not_held(&self) -> anyhow::Result<()> {
+        let template = self.api.get(self.path()).await?;
+        if !is_held(&template) {
+            return Ok(());
+        }
+        let kind = self.resource.kind.to_lowercase();
+        bail!(
+            "{} is deleted, and waits until its copies are gone: they are being deleted already; `flotilla why {kind}/{}` names them",
+            self.text(),
+            self.name
+        )
     }
 
     /// Sets the annotation, or removes it and KubeFed's.
@@ -255,6 +270,12 @@ impl OrphanedTemplate {
             Err(error) => Err(error).context("the policy of the template cannot be read"),
         }
     }
+}
+
+/// Whether a template is deleted, and only waits until its copies are gone.
+fn is_held(template: &Object) -> bool {
+    let finalizers = template.finalizers();
+    template.meta().deleting && finalizers.iter().any(|f| f == WAIT_FOR_REMOVAL_FINALIZER)
 }
 
 /// What the deletion of a template would leave.
@@ -341,6 +362,27 @@ mod tests {
             };
             assert_eq!(state.is_in_force(), in_force, "{text}");
             assert_eq!(state.text(), format!("orphaning {text}"));
+        }
+    }
+
+    // proves: ORP-held
+    #[test]
+    fn a_template_that_waits_for_its_copies_is_held() {
+        let finalizer = json!([WAIT_FOR_REMOVAL_FINALIZER]);
+        let deleted = "2026-01-01T00:00:00Z";
+        for (metadata, expected) in [
+            (json!({"finalizers": finalizer}), false),
+            (
+                json!({"deletionTimestamp": deleted, "finalizers": ["a/b"]}),
+                false,
+            ),
+            (
+                json!({"deletionTimestamp": deleted, "finalizers": finalizer}),
+                true,
+            ),
+        ] {
+            let template = Object::from_value(&json!({"metadata": metadata})).unwrap();
+            assert_eq!(is_held(&template), expected, "{metadata}");
         }
     }
 }

@@ -21,7 +21,7 @@ use detector::{
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
 use karmada_api::replica_preference::{RecordedReplicaPreference, ReplicaSchedulingPreferenceSpec};
-use karmada_api::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
+use karmada_api::well_known_keys::{CLAIMED_BY, SKIP_AUTO_PROPAGATION, is_reserved_namespace};
 use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use machinery::Object;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
@@ -102,11 +102,39 @@ pub fn explain_claim(
     let served = RestMapping::from_api_resource(kind);
     let mut claim = claim_explanation::explain_present_claim(input, &served, template);
     if claim.policy.is_none()
-        && let Some(reason) = never_claimed_reason(kind, template)
+        && let Some(reason) =
+            never_claimed_reason(kind, template).or_else(|| namespace_reason(kind, template))
     {
         claim.why = reason;
     }
     claim
+}
+
+/// Where a Namespace goes that no policy selects.
+fn namespace_reason(kind: &ApiResource, template: &Object) -> Option<String> {
+    let name = template.name();
+    let is_namespace = kind.kind == "Namespace" && kind.resource.group.is_empty();
+    if !is_namespace || is_reserved_namespace(name) || is_skipped_by_default(name) {
+        return None;
+    }
+    if name == "default" {
+        return Some("every cluster has this Namespace itself".to_owned());
+    }
+    let skip = template.meta().label(SKIP_AUTO_PROPAGATION);
+    Some(
+        match skip.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            true => format!(
+                "no policy selects it, and its label {SKIP_AUTO_PROPAGATION} keeps it from going to every cluster"
+            ),
+            false => "no policy selects it: a Namespace then goes to every cluster".to_owned(),
+        },
+    )
+}
+
+/// Whether a namespace is among those of which nothing is propagated unless a flag allows it.
+fn is_skipped_by_default(namespace: &str) -> bool {
+    let defaults = TemplateFilterOptions::default().skipped_namespaces;
+    NamespaceFilter::new(&defaults).is_ok_and(|filter| !filter.allows(namespace))
 }
 
 /// Why no policy claims a template, whatever it selects. The flags of the control plane, by which it may
@@ -126,9 +154,7 @@ fn never_claimed_reason(kind: &ApiResource, template: &Object) -> Option<String>
     if is_created_by_every_cluster(&key) {
         return Some("every cluster creates this object for itself".to_owned());
     }
-    let defaults = TemplateFilterOptions::default().skipped_namespaces;
-    let is_skipped = NamespaceFilter::new(&defaults).is_ok_and(|filter| !filter.allows(namespace));
-    match is_skipped && !is_reserved_namespace(namespace) {
+    match is_skipped_by_default(namespace) && !is_reserved_namespace(namespace) {
         true => Some(format!(
             "nothing is propagated from the namespace {namespace}, unless --skipped-propagating-namespaces allows it"
         )),

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::policies::{self, DefaultPolicyNamespace};
 use crate::namespace_gate::read_gate;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
-use crate::type_configs::find_disabling_config;
+use crate::type_configs::find_disabling_configs;
 
 /// A policy before the change, if it exists, and after it.
 pub(crate) struct ChangedPolicy {
@@ -117,7 +117,7 @@ async fn inputs_of(
     let mut switches: BTreeMap<String, Option<String>> = BTreeMap::new();
     for (kind, _) in &cases {
         if let Entry::Vacant(vacant) = switches.entry(kind.resource.to_string()) {
-            vacant.insert(find_disabling_config(api, kind).await);
+            vacant.insert(find_disabling_configs(api, kind).await.propagation);
         }
     }
     let mut affected = Vec::with_capacity(cases.len());

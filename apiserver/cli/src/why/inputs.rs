@@ -11,14 +11,17 @@ use karmada_api::{Cluster, ResourceBinding, Work, names};
 use machinery::{Gvr, Object};
 use serde_json::Value;
 
+use super::preference;
 use crate::namespace_gate::read_gate;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
 use crate::resource_args;
-use crate::type_configs::find_disabling_config;
+use crate::type_configs::{DisablingConfigs, find_disabling_configs};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 /// The reason of the detector's events about templates.
 const FAILURE_REASON: &str = "ApplyPolicyFailed";
+/// The kind that goes to every cluster without a policy.
+const NAMESPACE_KIND: &str = "Namespace";
 
 /// A template with its policies, binding, decision and Works.
 pub(crate) struct WhyInputs {
@@ -32,12 +35,14 @@ pub(crate) struct WhyInputs {
     /// The document of the binding's subresource `decision`, or why it cannot be read.
     pub(crate) decision: Option<Result<Value, String>>,
     pub(crate) clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
-    /// The Works of the binding, by cluster.
+    /// The Works of the binding, or of a Namespace without one, by cluster.
     pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
     /// The clusters to which the namespace restricts the template, if it does.
     pub(crate) namespace_gate: Option<Vec<String>>,
-    /// The FederatedTypeConfig that switches the propagation of the kind off.
-    pub(crate) disabled_by: Option<String>,
+    /// The FederatedTypeConfig that switches something off for the kind.
+    pub(crate) disabled_by: DisablingConfigs,
+    /// What keeps the ReplicaSchedulingPreference from having an effect.
+    pub(crate) preference_remarks: Vec<String>,
 }
 
 pub(crate) async fn collect_inputs(
@@ -73,16 +78,25 @@ pub(crate) async fn collect_inputs(
         None => None,
     };
     let works = match &binding {
-        Some((object, _)) => list_works(api, id, object.meta().label(id)).await?,
+        Some((object, _)) => match object.meta().label(id) {
+            Some(value) => list_works(api, Some(&format!("{id}={value}")), None).await?,
+            None => BTreeMap::new(),
+        },
+        None if kind.kind == NAMESPACE_KIND => {
+            let name = names::work_name(NAMESPACE_KIND, template.name(), "");
+            list_works(api, None, Some(&format!("metadata.name={name}"))).await?
+        }
         None => BTreeMap::new(),
     };
+    let clusters = list_clusters(api).await?;
     Ok(WhyInputs {
+        preference_remarks: preference::read_remarks(api, &template, &kind.kind, &clusters).await,
         namespace_gate: read_gate(api, namespace).await?,
-        disabled_by: find_disabling_config(api, &kind).await,
+        disabled_by: find_disabling_configs(api, &kind).await,
         last_failure: find_last_failure(api, &kind, &template).await,
         policies: list_policies(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         overrides: list_overrides(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
-        clusters: list_clusters(api).await?,
+        clusters,
         api_resource: kind,
         template,
         binding,
@@ -162,16 +176,15 @@ async fn list_clusters(api: &dyn Api) -> anyhow::Result<BTreeMap<String, (Object
     Ok(all.filter_map(view).collect())
 }
 
+/// The Works that a label or a field selects, by cluster.
 async fn list_works(
     api: &dyn Api,
-    label: &str,
-    id: Option<&str>,
+    labels: Option<&str>,
+    fields: Option<&str>,
 ) -> anyhow::Result<BTreeMap<String, (Object, Arc<Work>)>> {
-    let Some(id) = id else {
-        return Ok(BTreeMap::new());
-    };
     let options = ListOptions {
-        label_selector: format!("{label}={id}"),
+        label_selector: labels.unwrap_or_default().to_owned(),
+        field_selector: fields.unwrap_or_default().to_owned(),
         ..ListOptions::default()
     };
     let list = api

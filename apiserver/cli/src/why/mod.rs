@@ -3,6 +3,7 @@
 //! arguments ──[`inputs`]──► [`inputs::WhyInputs`] ──[`report`]──► [`report::WhyReport`] ──[`text`]──► lines
 
 mod inputs;
+mod preference;
 mod report;
 #[cfg(test)]
 mod tests;

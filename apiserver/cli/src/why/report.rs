@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use karmada_api::binding::{Condition, PLACED_NOWHERE};
-use karmada_api::well_known_keys::{TEMPLATE_GENERATION, WAITING_FOR_REMOVAL};
+use karmada_api::well_known_keys::{
+    TEMPLATE_GENERATION, WAIT_FOR_REMOVAL_FINALIZER, WAITING_FOR_REMOVAL, is_orphaned_on_deletion,
+};
 use karmada_api::{FeatureGates, ResourceBinding, Work, names};
 use machinery::Object;
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideFailure};
@@ -26,6 +28,9 @@ pub(crate) struct WhyReport {
     /// The only clusters that the gate of the namespace lets the template go to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace_gate: Option<Vec<String>>,
+    /// What the deletion of the template does, if it does not just delete the copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deletion: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) binding: Option<BindingSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,37 +202,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
         Some(Err(reason)) => (None, Some(format!("the decision cannot be read: {reason}"))),
     };
     let clusters = rows(inputs, decision.as_ref());
-    let mut pending = Vec::new();
-    pending.extend(inputs.disabled_by.as_ref().map(|config| {
-        let kind = &inputs.api_resource.kind;
-        format!("the FederatedTypeConfig {config} switches the propagation of {kind} off")
-    }));
-    match &inputs.binding {
-        None if claim.policy.is_some() => {
-            let kind = &inputs.api_resource.kind;
-            let (name, namespace) = (template.name(), template.namespace());
-            let too_long = names::template_name_error(kind, name, namespace);
-            let reason = too_long.unwrap_or_else(|| "its binding has not been created yet".into());
-            pending.push(reason);
-        }
-        None => pending.push(claim.why.clone()),
-        Some((object, binding)) => {
-            pending.extend(pending_of_binding(object, binding));
-            pending.extend(
-                clusters
-                    .iter()
-                    .filter_map(|row| pending_of_cluster(row, binding)),
-            );
-        }
-    }
-    if let Some(copies) = template.annotations().get(WAITING_FOR_REMOVAL) {
-        pending.push(format!(
-            "it is deleted, and held until its copies are gone: {copies}"
-        ));
-    }
-    if inputs.binding.is_none() {
-        pending.extend(inputs.last_failure.clone());
-    }
+    let mut pending = pending_steps(inputs, &claim, decision.as_ref(), &clusters);
     pending.extend(undecided);
     WhyReport {
         template: TemplateReference {
@@ -238,17 +213,111 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
         },
         claim,
         namespace_gate: inputs.namespace_gate.clone(),
-        binding: inputs.binding.as_ref().map(|(o, b)| binding_summary(o, b)),
+        deletion: deletion_effect(inputs),
+        binding: inputs
+            .binding
+            .as_ref()
+            .map(|(o, b)| binding_summary(o, b, inputs.namespace_gate.is_some())),
         decision,
         clusters,
         pending,
     }
 }
 
-fn binding_summary(object: &Object, binding: &ResourceBinding) -> BindingSummary {
+/// The steps that have not happened yet, and why.
+fn pending_steps(
+    inputs: &WhyInputs,
+    claim: &ClaimExplanation,
+    decision: Option<&DecisionSummary>,
+    clusters: &[ClusterRow],
+) -> Vec<String> {
+    let mut pending = Vec::new();
+    let (template, kind) = (&inputs.template, &inputs.api_resource.kind);
+    pending.extend(inputs.disabled_by.propagation.as_ref().map(|config| {
+        format!("the FederatedTypeConfig {config} switches the propagation of {kind} off")
+    }));
+    pending.extend(inputs.disabled_by.status.as_ref().map(|config| {
+        format!(
+            "the FederatedTypeConfig {config} switches the collection of the status of {kind} off"
+        )
+    }));
+    pending.extend(inputs.preference_remarks.iter().cloned());
+    let waits_for = template.annotations().get(WAITING_FOR_REMOVAL).cloned();
+    match &inputs.binding {
+        // Its binding is gone.
+        None if waits_for.is_some() => {}
+        None if template.meta().deleting => {
+            pending.push("the template is being deleted".to_owned())
+        }
+        None if claim.policy.is_some() => {
+            let (name, namespace) = (template.name(), template.namespace());
+            let too_long = names::template_name_error(kind, name, namespace);
+            let reason = too_long.unwrap_or_else(|| "its binding has not been created yet".into());
+            pending.push(reason);
+        }
+        None if inputs.works.is_empty() => pending.push(claim.why.clone()),
+        None => pending.extend(
+            clusters
+                .iter()
+                .filter_map(|row| pending_of_cluster(row, &ResourceBinding::default())),
+        ),
+        Some((object, binding)) => {
+            pending.extend(pending_of_binding(object, binding));
+            pending.extend(unplaced_replicas(decision, binding));
+            pending.extend(
+                clusters
+                    .iter()
+                    .filter_map(|row| pending_of_cluster(row, binding)),
+            );
+        }
+    }
+    if let Some(copies) = waits_for {
+        pending.push(format!(
+            "it is deleted, and held until its copies are gone: {copies}"
+        ));
+    }
+    if inputs.binding.is_none() {
+        pending.extend(inputs.last_failure.clone());
+    }
+    pending
+}
+
+/// The replicas that a ReplicaSchedulingPreference leaves without a cluster, which is no failure.
+fn unplaced_replicas(
+    decision: Option<&DecisionSummary>,
+    binding: &ResourceBinding,
+) -> Option<String> {
+    let name = decision?.replica_preference.as_ref()?;
+    let total = binding.spec.replicas;
+    let targets = binding.spec.targets();
+    let placed: i64 = targets.iter().map(|t| t.replicas).sum();
+    (placed < total && !targets.is_empty()).then(|| {
+        format!(
+            "{} of {total} replicas are in no cluster: the ReplicaSchedulingPreference {name} lets no cluster that fits take more (maxReplicas, weights of 0), or their pods found no room",
+            total - placed
+        )
+    })
+}
+
+fn deletion_effect(inputs: &WhyInputs) -> Option<&'static str> {
+    let binding = inputs.binding.as_ref();
+    let is_preserved = is_orphaned_on_deletion(&inputs.template.annotations())
+        || binding.is_some_and(|(_, b)| b.spec.preserve_resources_on_deletion == Some(true));
+    let finalizers = inputs.template.finalizers();
+    if is_preserved {
+        return Some("leaves the objects in the members");
+    }
+    let waits = finalizers.iter().any(|f| f == WAIT_FOR_REMOVAL_FINALIZER);
+    waits.then_some("keeps the template until its copies are gone")
+}
+
+fn binding_summary(object: &Object, binding: &ResourceBinding, is_gated: bool) -> BindingSummary {
     let mut conditions = binding.status.conditions.iter();
     let scheduled = match conditions.find(|c| c.condition_type == "Scheduled") {
         None => "not yet".to_owned(),
+        Some(c) if c.status == "True" && c.reason == PLACED_NOWHERE && is_gated => {
+            "in no cluster, as the placement and the gate say".into()
+        }
         Some(c) if c.status == "True" && c.reason == PLACED_NOWHERE => {
             "in no cluster, as the placement says".into()
         }
@@ -301,7 +370,7 @@ fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRo
         ClusterRow {
             name: name.to_owned(),
             member: cluster_readiness(inputs, name),
-            target: targets.contains_key(name),
+            target: targets.contains_key(name) || inputs.binding.is_none(),
             replicas: targets.get(name).copied().filter(|_| counted),
             decided: decided.iter().find(|row| row.name == name).cloned(),
             work: inputs

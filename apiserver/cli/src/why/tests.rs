@@ -10,7 +10,8 @@ use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 use super::inputs::WhyInputs;
-use super::{report, text};
+use super::{preference, report, text};
+use crate::type_configs::DisablingConfigs;
 
 fn object(value: &Value) -> Object {
     Object::from_value(value).unwrap()
@@ -57,7 +58,8 @@ fn claimed_template() -> WhyInputs {
         clusters: BTreeMap::new(),
         works: BTreeMap::new(),
         namespace_gate: None,
-        disabled_by: None,
+        disabled_by: DisablingConfigs::default(),
+        preference_remarks: vec![],
     }
 }
 
@@ -69,18 +71,23 @@ fn switches_gates_and_nowhere_are_shown() {
     let decision = json!({"generation": 3, "rule": "Object"});
     let mut inputs = bound_template(json!({"placement": {}}), status, decision);
     inputs.namespace_gate = Some(vec![]);
-    inputs.disabled_by = Some("kube-federation-system/deployments.apps".into());
+    inputs.disabled_by.propagation = Some("kube-federation-system/deployments.apps".into());
+    inputs.disabled_by.status = Some("kube-federation-system/deployments.apps".into());
     let text = |inputs: &WhyInputs| text::format_report(&report::build_report(inputs), false);
     let all = text(&inputs);
     for expected in [
-        "scheduled: in no cluster, as the placement says",
+        "scheduled: in no cluster, as the placement and the gate say",
         "Gate:       the namespace lets it go to no cluster",
         "the FederatedTypeConfig kube-federation-system/deployments.apps switches the propagation of Deployment off",
+        "the FederatedTypeConfig kube-federation-system/deployments.apps switches the collection of the status of Deployment off",
     ] {
         assert!(all.contains(expected), "{expected:?} in {all}");
     }
     inputs.namespace_gate = Some(vec!["a".into(), "b".into()]);
     let expected = "Gate:       the namespace lets it go only to a, b";
+    assert!(text(&inputs).contains(expected), "{}", text(&inputs));
+    inputs.namespace_gate = None;
+    let expected = "scheduled: in no cluster, as the placement says";
     assert!(text(&inputs).contains(expected), "{}", text(&inputs));
 }
 
@@ -122,10 +129,105 @@ fn a_division_by_a_replica_preference_names_it() {
         "generation": 3, "strategy": "StaticWeight", "rule": "ReplicaSchedulingPreference",
         "replicaPreference": "web", "totalClusters": 1, "feasibleClusters": 1, "chosenClusters": 1,
     });
-    let inputs = bound_template(json!({"placement": {}}), json!({}), decision);
+    let spec = json!({"placement": {}, "replicas": 9, "clusters": [{"name": "a", "replicas": 1}]});
+    let mut inputs = bound_template(spec, json!({}), decision);
+    inputs.preference_remarks = vec!["a remark".into()];
     let text = text::format_report(&report::build_report(&inputs), false);
-    let line = "divided by ReplicaSchedulingPreference web; of 1 clusters 1 fit and 1 is chosen";
-    assert!(text.contains(line), "{text}");
+    for line in [
+        "divided by ReplicaSchedulingPreference web; of 1 clusters 1 fit and 1 is chosen",
+        "8 of 9 replicas are in no cluster: the ReplicaSchedulingPreference web lets",
+        "a remark",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+// proves: RSP-why
+#[test]
+fn a_replica_preference_that_has_no_effect_says_why() {
+    let clusters = BTreeMap::from([("a".to_owned(), ())]);
+    for (spec, expected) in [
+        (json!({"targetKind": "FederatedDeployment"}), ""),
+        (
+            json!({"targetKind": "Deployment", "clusters": {"a": {}, "*": {}}}),
+            "",
+        ),
+        (
+            json!({"targetKind": "Deployment", "clusters": {"a": {}, "b": {}, "c": {}}}),
+            "names clusters that do not exist (spec.clusters): b, c",
+        ),
+        (
+            json!({"targetKind": "StatefulSet"}),
+            "does not divide it: its spec.targetKind is StatefulSet, not Deployment",
+        ),
+    ] {
+        let view = serde_json::from_value(spec.clone()).unwrap();
+        let remarks = preference::remarks(&view, "Deployment", &clusters);
+        assert_eq!(remarks.join("\n"), expected, "{spec}");
+    }
+}
+
+// proves: CLI-why-deletion
+#[test]
+fn what_a_deletion_leaves_or_waits_for_is_shown() {
+    for (metadata, spec, expected) in [
+        (json!({}), json!({}), None),
+        (
+            json!({"annotations": {"flotilla.io/orphan": "true"}}),
+            json!({}),
+            Some("Deletion:   leaves the objects in the members"),
+        ),
+        (
+            json!({}),
+            json!({"preserveResourcesOnDeletion": true}),
+            Some("Deletion:   leaves the objects in the members"),
+        ),
+        (
+            json!({"finalizers": ["flotilla.io/wait-for-removal"]}),
+            json!({}),
+            Some("Deletion:   keeps the template until its copies are gone"),
+        ),
+    ] {
+        let mut inputs = bound_template(spec, json!({}), json!({}));
+        inputs.template = object(&json!({"metadata": metadata}));
+        let text = text::format_report(&report::build_report(&inputs), false);
+        let line = text.lines().find(|line| line.starts_with("Deletion:"));
+        assert_eq!(line, expected, "{metadata}");
+    }
+    let mut inputs = claimed_template();
+    let mut deleted = inputs.template.value().unwrap();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    deleted["metadata"]["annotations"]["flotilla.io/waiting-for-removal"] = json!("a: it is held");
+    inputs.template = object(&deleted);
+    let report = report::build_report(&inputs);
+    let expected = "it is deleted, and held until its copies are gone: a: it is held";
+    assert_eq!(report.pending, [expected]);
+}
+
+// proves: CLI-why-namespace
+#[test]
+fn a_namespace_without_a_policy_goes_everywhere() {
+    let mut inputs = claimed_template();
+    inputs.policies = vec![];
+    inputs.api_resource.resource = Gvr::from_static("", "v1", "namespaces");
+    inputs.api_resource.kind = "Namespace".into();
+    inputs.api_resource.namespaced = false;
+    inputs.template = object(&json!({"metadata": {"name": "shop"}}));
+    let applied = json!([{"type": "Applied", "status": "True"}]);
+    inputs.works = BTreeMap::from([work("a", applied, "Healthy")]);
+    inputs.clusters = BTreeMap::from([("a".to_owned(), cluster("True"))]);
+    let shown = |inputs: &WhyInputs| text::format_report(&report::build_report(inputs), false);
+    let text = shown(&inputs);
+    assert!(
+        text.contains("a Namespace then goes to every cluster"),
+        "{text}"
+    );
+    assert!(text.ends_with("Nothing is pending."), "{text}");
+    inputs.template = object(&json!({"metadata": {"name": "shop",
+        "labels": {"namespace.karmada.io/skip-auto-propagation": "true"}}}));
+    inputs.works.clear();
+    let text = shown(&inputs);
+    assert!(text.contains("skip-auto-propagation keeps it"), "{text}");
 }
 
 #[test]

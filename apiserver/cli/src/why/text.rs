@@ -32,6 +32,9 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
         };
         lines.push(format!("Gate:       the namespace lets it go {clusters}"));
     }
+    if let Some(effect) = report.deletion {
+        lines.push(format!("Deletion:   {effect}"));
+    }
     if let Some(binding) = &report.binding {
         lines.push(format!(
             "Binding:    {}, generation {}, scheduled: {}",

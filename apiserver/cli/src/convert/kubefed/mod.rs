@@ -105,5 +105,17 @@ fn keep(
         let text = inventory::object_text(&object);
         conversion.report(Severity::Note, &text, "metadata.labels", message);
     }
+    if is_of_unknown_federated_type(&object) {
+        let message = "no FederatedTypeConfig among the manifests has this federated type, so that it is left out; pass it";
+        let text = inventory::object_text(&object);
+        conversion.report(Severity::Loss, &text, "apiVersion", message);
+        return Ok(None);
+    }
     Ok(Some(object))
+}
+
+/// Whether an object looks like one of a federated type in a group of its own.
+fn is_of_unknown_federated_type(object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    kind.starts_with("Federated") && object["spec"].get("placement").is_some()
 }

@@ -203,3 +203,15 @@ fn the_token_of_a_cluster_may_be_plain_text() {
         "KubeFedCluster fed/east: Secret fed/t: data.token: must be a string"
     );
 }
+
+// proves: CLI-convert-unknown-type
+#[test]
+fn a_federated_type_without_configuration_is_a_loss() {
+    let object = settings("{template: {}, placement: {}}");
+    let conversion = converted(&object.replace("types.kubefed.io", "types.example.com"));
+    assert_eq!(
+        findings(&conversion, Severity::Loss),
+        ["FederatedConfigMap shop/c apiVersion"]
+    );
+    assert_eq!(conversion.manifests().count(), 0);
+}
