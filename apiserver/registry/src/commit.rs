@@ -10,7 +10,6 @@ use machinery::{Gvr, Object, Status, json};
 use serde_json::Value;
 use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 use tokio::time::Instant;
-use watchcache::ReadFreshness;
 
 use crate::metrics::StoreOperation;
 use crate::read::key_suffix;
@@ -131,19 +130,16 @@ impl Registry {
         format!("{prefix}{}", key_suffix(resource, namespace, name)).into()
     }
 
-    /// The object in the cache, which may be outdated.
-    pub(crate) async fn get_cached(
+    /// The object in the cache, which may be outdated. `None` also while the cache is not filled:
+    /// a write needs only the store.
+    pub(crate) fn get_cached(
         &self,
         resource: &ResourceInfo,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Object>, Status> {
         let suffix = key_suffix(resource, namespace, name);
-        let cached = resource
-            .storage
-            .cache
-            .get(&suffix, ReadFreshness::Any)
-            .await;
+        let cached = resource.storage.cache.get_if_filled(&suffix);
         cached.map_err(|e| e.status())
     }
 

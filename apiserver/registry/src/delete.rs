@@ -182,7 +182,7 @@ impl Registry {
             return Ok(false);
         };
         let name = pod["spec"]["nodeName"].as_str().unwrap_or("");
-        if self.get_cached(&nodes, "", name).await?.is_some() {
+        if self.get_cached(&nodes, "", name)?.is_some() {
             return Ok(true);
         }
         let key = self.storage_key(&nodes, "", name);

@@ -213,7 +213,7 @@ impl Registry {
         if let Some(lookup) = &self.options.namespace_lookup {
             return lookup.get_namespace(name).await;
         }
-        let cached = self.namespace_cacher.get(name, ReadFreshness::Any).await;
+        let cached = self.namespace_cacher.get_if_filled(name);
         if let Some(object) = cached.map_err(|e| e.status())? {
             return Ok(Some(object));
         }

@@ -30,11 +30,7 @@ impl<'a> CachedOrNewestBaseObject<'a> {
         // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let current = match dry_run {
             true => None,
-            false => {
-                registry
-                    .get_cached(resource, path.namespace, path.name)
-                    .await?
-            }
+            false => registry.get_cached(resource, path.namespace, path.name)?,
         };
         Ok(Self {
             registry,

@@ -220,6 +220,21 @@ impl Cacher {
         slot.transpose().map_err(|corrupt| (&*corrupt).into())
     }
 
+    /// Gets one object from the cache, which may be outdated, without waiting; `None` also while
+    /// the cache is not filled.
+    pub fn get_if_filled(&self, suffix: &str) -> Result<Option<Object>, Error> {
+        self.start();
+        if *self.stop.borrow() {
+            return Err(Error::NotReady);
+        }
+        let Ok(snapshot) = self.cache.snapshot() else {
+            return Ok(None);
+        };
+        let key = format!("{}{suffix}", self.prefix());
+        let slot = snapshot.map.get(&*key).cloned();
+        slot.transpose().map_err(|corrupt| (&*corrupt).into())
+    }
+
     /// A snapshot that is fresh enough; `None` when the caller must read the newest state
     /// from the store.
     pub(crate) async fn snapshot_for(

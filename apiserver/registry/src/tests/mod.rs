@@ -20,7 +20,7 @@ use client::{DeleteOptions, ListOptions, Patch, ResourcePath};
 use machinery::time::FakeClock;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
-use storage::EmbeddedStore;
+use storage::{EmbeddedStore, Store};
 use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::{
@@ -53,17 +53,26 @@ pub(super) async fn fixture_with_admission(
 ) -> RegistryFixture {
     let store =
         Arc::new(EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap());
-    let watch_caches = WatchCaches::new(store.clone(), WatchCacheConfig::default());
+    let fixture = fixture_on(store, WatchCacheConfig::default(), admission);
+    fixture.registry.bootstrap().await.unwrap();
+    fixture
+}
+
+/// A registry over a store, which has or gets the bootstrap objects from elsewhere.
+pub(super) fn fixture_on(
+    store: Arc<dyn Store>,
+    caches: WatchCacheConfig,
+    admission: admission::AdmissionChainOptions,
+) -> RegistryFixture {
+    let watch_caches = WatchCaches::new(store.clone(), caches);
     let chain = Arc::new(admission::AdmissionChain::new(admission));
     let now = "2026-01-02T03:04:05Z".parse().unwrap();
     let options = RegistryOptions {
         clock: Arc::new(FakeClock::new(now)),
         ..RegistryOptions::new(chain)
     };
-    let registry = Registry::new(store, watch_caches, options);
-    registry.bootstrap().await.unwrap();
     RegistryFixture {
-        registry,
+        registry: Registry::new(store, watch_caches, options),
         ctx: RequestContext::internal(),
     }
 }

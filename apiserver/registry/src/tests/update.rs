@@ -1,5 +1,14 @@
 //! Tests of updates and patches: preconditions, no-ops, generation, subresources.
 
+use std::time::Duration;
+
+use admission::AdmissionChainOptions;
+use async_trait::async_trait;
+use storage::{
+    EmbeddedStoreOptions, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn, StoreResult,
+    StoreWatch, TxnResponse,
+};
+
 use super::*;
 
 fn path(name: &str) -> ResourcePath<'_> {
@@ -362,4 +371,60 @@ async fn a_strategic_merge_patch_of_a_scale_may_have_the_kind_of_its_object() {
     assert_eq!(scaled.unwrap()["spec"]["replicas"], 3);
     let rejection = fixture.patch(scale, Patch::Merge(patch)).await.unwrap_err();
     assert_eq!(rejection.code, 422);
+}
+
+/// A store without watches, so that no cache of it is ever filled.
+struct UnwatchedStore(EmbeddedStore);
+
+#[async_trait]
+impl Store for UnwatchedStore {
+    async fn revision(&self) -> StoreResult<u64> {
+        self.0.revision().await
+    }
+
+    async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
+        self.0.get(key).await
+    }
+
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
+        self.0.range(range).await
+    }
+
+    async fn commit(&self, txn: SingleKeyTxn) -> StoreResult<TxnResponse> {
+        self.0.commit(txn).await
+    }
+
+    async fn watch(&self, _prefix: &str, _after: u64) -> StoreResult<Box<dyn StoreWatch>> {
+        Err(storage::Error::Unavailable("no watch".to_owned()))
+    }
+
+    async fn compact(&self, revision: u64) -> StoreResult<()> {
+        self.0.compact(revision).await
+    }
+}
+
+/// Right after a start, or when a machine is busy, the caches are still being filled.
+#[tokio::test]
+async fn writes_do_not_wait_until_the_cache_is_filled() {
+    let store = EmbeddedStore::in_memory(EmbeddedStoreOptions::default()).unwrap();
+    let caches = WatchCacheConfig {
+        read_timeout: Duration::ZERO,
+        ..WatchCacheConfig::default()
+    };
+    let admission = AdmissionChainOptions::default();
+    let fixture = fixture_on(Arc::new(UnwatchedStore(store)), caches, admission);
+    fixture.registry.bootstrap().await.unwrap();
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await;
+    assert_eq!(result_code(&created), "ok");
+    let any_version = GetOptions {
+        resource_version: "0".to_owned(),
+    };
+    let cached = fixture.registry.get(&fixture.ctx, path("a"), &any_version);
+    assert_eq!(result_code(&cached.await), "429 TooManyRequests");
+    let patched = fixture.merge(path("a"), json!({"data": {"b": "2"}})).await;
+    assert_eq!(patched.unwrap()["data"]["b"], "2");
+    let updated = fixture.update(path("a"), configmap("a")).await;
+    assert_eq!(updated.unwrap()["data"], configmap("a")["data"]);
+    let deleted = fixture.delete(path("a")).await;
+    assert_eq!(result_code(&deleted), "ok");
 }

@@ -368,6 +368,8 @@ async fn a_broken_feed_ends_watchers_and_lists_again() {
     assert_eq!(drain(&mut initial).await, ["END"]);
     let get = bed.cache.get("a/x", ReadFreshness::Any).await;
     assert!(matches!(get, Err(Error::NotReady)));
+    let filled = bed.cache.get_if_filled("a/x").unwrap();
+    assert!(filled.is_none(), "the cache is not filled");
     let result = bed
         .try_watch(SelectionPredicate::default(), WatchStart::After(1), true)
         .await;
@@ -419,6 +421,9 @@ async fn shutdown_and_removal_end_everything() {
             assert_eq!(items.last().map(String::as_str), Some("END"), "{items:?}");
             let get = bed.cache.get("a/x", ReadFreshness::Newest).await;
             assert!(matches!(get, Err(Error::NotReady)));
+            // A write must not revive an object of a removed resource.
+            let filled = bed.cache.get_if_filled("a/x");
+            assert!(matches!(filled, Err(Error::NotReady)));
             bed.caches.shutdown().await;
         }
     }
