@@ -159,7 +159,7 @@ async fn a_leader_suspended_for_a_minute_writes_nothing_after_it_lost_the_lease(
 }
 
 /// The leader is suspended in the middle of a rollout for at least `time`. Meanwhile the other
-/// replica acquires the lease, whose duration is 3 seconds, and finishes the rollout. A call that
+/// replica acquires the lease, which is short, and finishes the rollout. A call that
 /// the suspended leader had begun may reach the store late; the new leader corrects its effect.
 async fn check_suspended_leader(time: Duration) {
     let _alone = exclusive_lock().await;

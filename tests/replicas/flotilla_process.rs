@@ -8,11 +8,12 @@ use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 
-/// Flags for a leader election with a lease of 3 seconds.
+/// Flags for a leader election with a lease of 6 seconds. A process that competes for the cores with
+/// others may not run for seconds; with a shorter lease the leaders depose one another.
 pub(crate) const FAST_ELECTION_FLAGS: [&str; 4] = [
     "--leader-elect",
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=5s",
     "--leader-elect-retry-period=1s",
 ];
 

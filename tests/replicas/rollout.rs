@@ -8,7 +8,8 @@ use harness::ApiServerClient;
 use harness::objects::{BINDINGS, DEPLOYMENTS, WORKS, deployment, execution_space, policy};
 use serde_json::{Value, json};
 
-const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a rollout may make no progress. How long all of it takes depends on the machine.
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A policy that propagates every Deployment of the namespace to all `clusters`.
@@ -30,18 +31,23 @@ fn names<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeSet<String> {
 /// Uid and spec of the objects in members, by member and name.
 pub(crate) type MemberObjects = BTreeMap<(String, String), (String, Value)>;
 
-/// Waits until exactly the Deployments `expected` are rolled out. The panic at a timeout shows
-/// the difference.
+/// Waits until exactly the Deployments `expected` are rolled out. If nothing changes any more, the
+/// panic shows the difference.
 pub(crate) async fn wait_until_rolled_out(
     control: &ApiServerClient,
     members: &[ApiServerClient],
     namespace: &str,
     expected: &BTreeSet<String>,
 ) -> MemberObjects {
-    let end = Instant::now() + ROLLOUT_TIMEOUT;
+    let mut last_difference = String::new();
+    let mut end = Instant::now() + STALL_TIMEOUT;
     loop {
         match check_rollout(control, members, namespace, expected).await {
             Ok(objects) => return objects,
+            Err(difference) if difference != last_difference => {
+                last_difference = difference;
+                end = Instant::now() + STALL_TIMEOUT;
+            }
             Err(difference) => assert!(Instant::now() < end, "{difference}"),
         }
         tokio::time::sleep(POLL_INTERVAL).await;
