@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::objects::NAMESPACES;
-use harness::process::run_to_exit;
+use harness::process::{run_build, run_to_exit};
 use harness::{ApiServerClient, ServerProcess, tools};
 use serde_json::{Value, json};
 
@@ -322,7 +322,10 @@ async fn the_release_names_its_commit_and_no_path_of_the_machine() {
     let mut build = build_command(&clone, &jq, &artifacts.path("out"));
     build.env("CARGO_TARGET_DIR", artifacts.path("target"));
     build.env_remove("CARGO_BUILD_BUILD_DIR");
-    run_command(build, String::new()).await;
+    let built = tokio::task::spawn_blocking(move || run_build(&build));
+    let built = built.await.unwrap();
+    let errors = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{errors}");
     let (files, _) = artifacts.unpack_image().await;
     let size = size_of(&files);
     assert!(size < IMAGE_LIMIT_BYTES, "{size}");

@@ -57,6 +57,11 @@ pub fn run_with_input(command: &Command, input: &[u8]) -> Output {
     output.unwrap()
 }
 
+/// Runs a build to its end. How long it takes depends on the machine.
+pub fn run_build(command: &Command) -> Output {
+    spawn_piped(command).wait_with_output().unwrap()
+}
+
 /// Starts a command with pipes as its streams.
 fn spawn_piped(command: &Command) -> Child {
     let mut bound = parent_bound_command(Path::new(command.get_program()));
