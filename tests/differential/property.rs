@@ -22,7 +22,7 @@ const CONCURRENT_SEEDS: usize = 4;
 const MAX_REPETITIONS: usize = 40;
 
 /// Seeds beyond [`SEEDS`] whose replies once differed.
-const REGRESSIONS: &[u64] = &[23, 25, 128, 186, 374];
+const REGRESSIONS: &[u64] = &[23, 25, 128, 186, 374, 377];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn generated_sequences_have_equal_replies() {

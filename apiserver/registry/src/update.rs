@@ -153,7 +153,11 @@ impl Registry {
                 unconfirmed => {
                     if base.is_outdated(&object).await? {
                         if consumed {
-                            return Err(write.conflict(base.exists()));
+                            let warnings = match unconfirmed {
+                                Ok((_, warnings)) => warnings,
+                                Err(status) => status.warnings.into(),
+                            };
+                            return Err(write.conflict(base.exists(), warnings));
                         }
                         continue;
                     }
@@ -164,7 +168,7 @@ impl Registry {
                             return write.result(object, warnings);
                         }
                         Some(CommitResult::Conflict(winner)) if consumed => {
-                            return Err(write.conflict(winner.is_some()));
+                            return Err(write.conflict(winner.is_some(), warnings));
                         }
                         Some(CommitResult::Conflict(winner)) => {
                             base.replace(winner);
@@ -182,7 +186,7 @@ impl Registry {
                     return write.finish(changed, &object, committed, warnings).await;
                 }
                 CommitResult::Conflict(winner) if consumed => {
-                    return Err(write.conflict(winner.is_some()));
+                    return Err(write.conflict(winner.is_some(), warnings));
                 }
                 CommitResult::Conflict(winner) => base.replace(winner),
             }
@@ -286,13 +290,15 @@ impl UpdateRequest<'_> {
         )
     }
 
-    /// The error if another write won and the body cannot be applied again.
-    fn conflict(&self, exists: bool) -> Status {
-        if exists {
-            Status::stale_resource_version(&self.resource.kind.gvr, self.path.name)
-        } else {
-            Status::not_found(&self.resource.kind.gvr, self.path.name)
-        }
+    /// The error if another write won and the body, which had these warnings, cannot be applied
+    /// again.
+    fn conflict(&self, exists: bool, warnings: Vec<String>) -> Status {
+        let (gvr, name) = (&self.resource.kind.gvr, self.path.name);
+        let status = match exists {
+            true => Status::stale_resource_version(gvr, name),
+            false => Status::not_found(gvr, name),
+        };
+        status.with_warnings(warnings)
     }
 
     async fn commit(

@@ -6,7 +6,7 @@ use admission::AdmissionChainOptions;
 use async_trait::async_trait;
 use storage::{
     EmbeddedStoreOptions, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn, StoreResult,
-    StoreWatch, TxnResponse,
+    StoreWatch, TxnResponse, WatchResponse,
 };
 
 use super::*;
@@ -373,46 +373,66 @@ async fn a_strategic_merge_patch_of_a_scale_may_have_the_kind_of_its_object() {
     assert_eq!(rejection.code, 422);
 }
 
-/// A store without watches, so that no cache of it is ever filled.
-struct UnwatchedStore(EmbeddedStore);
+/// A store whose watches fail, so that no cache is ever filled, or are silent, so that a cache stays
+/// as it was filled.
+struct StalledStore {
+    store: EmbeddedStore,
+    has_watches: bool,
+}
+
+struct SilentWatch;
 
 #[async_trait]
-impl Store for UnwatchedStore {
+impl StoreWatch for SilentWatch {
+    async fn next(&mut self) -> StoreResult<WatchResponse> {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl Store for StalledStore {
     async fn revision(&self) -> StoreResult<u64> {
-        self.0.revision().await
+        self.store.revision().await
     }
 
     async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
-        self.0.get(key).await
+        self.store.get(key).await
     }
 
     async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
-        self.0.range(range).await
+        self.store.range(range).await
     }
 
     async fn commit(&self, txn: SingleKeyTxn) -> StoreResult<TxnResponse> {
-        self.0.commit(txn).await
+        self.store.commit(txn).await
     }
 
     async fn watch(&self, _prefix: &str, _after: u64) -> StoreResult<Box<dyn StoreWatch>> {
-        Err(storage::Error::Unavailable("no watch".to_owned()))
+        match self.has_watches {
+            true => Ok(Box::new(SilentWatch)),
+            false => Err(storage::Error::Unavailable("no watch".to_owned())),
+        }
     }
 
     async fn compact(&self, revision: u64) -> StoreResult<()> {
-        self.0.compact(revision).await
+        self.store.compact(revision).await
     }
+}
+
+fn stalled_store(has_watches: bool) -> Arc<StalledStore> {
+    let store = EmbeddedStore::in_memory(EmbeddedStoreOptions::default()).unwrap();
+    Arc::new(StalledStore { store, has_watches })
 }
 
 /// Right after a start, or when a machine is busy, the caches are still being filled.
 #[tokio::test]
 async fn writes_do_not_wait_until_the_cache_is_filled() {
-    let store = EmbeddedStore::in_memory(EmbeddedStoreOptions::default()).unwrap();
     let caches = WatchCacheConfig {
         read_timeout: Duration::ZERO,
         ..WatchCacheConfig::default()
     };
     let admission = AdmissionChainOptions::default();
-    let fixture = fixture_on(Arc::new(UnwatchedStore(store)), caches, admission);
+    let fixture = fixture_on(stalled_store(false), caches, admission);
     fixture.registry.bootstrap().await.unwrap();
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await;
     assert_eq!(result_code(&created), "ok");
@@ -427,4 +447,33 @@ async fn writes_do_not_wait_until_the_cache_is_filled() {
     assert_eq!(updated.unwrap()["data"], configmap("a")["data"]);
     let deleted = fixture.delete(path("a")).await;
     assert_eq!(result_code(&deleted), "ok");
+}
+
+/// The cache does not know yet that the object is gone.
+#[tokio::test]
+async fn a_put_on_an_outdated_cached_object_keeps_the_warnings_of_its_body() {
+    let admission = AdmissionChainOptions::default();
+    let caches = WatchCacheConfig::default();
+    let fixture = fixture_on(stalled_store(true), caches, admission);
+    fixture.registry.bootstrap().await.unwrap();
+    let mut body = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let any_version = GetOptions {
+        resource_version: "0".to_owned(),
+    };
+    let cached = fixture.registry.get(&fixture.ctx, path("a"), &any_version);
+    assert_eq!(result_code(&cached.await), "ok");
+    fixture.delete(path("a")).await.unwrap();
+    body["unknown"] = json!(1);
+    let options = RegistryWriteOptions {
+        field_validation: FieldValidation::Warn,
+        ..RegistryWriteOptions::default()
+    };
+    let body = ObjectBody::from(body);
+    let put = fixture
+        .registry
+        .update(&fixture.ctx, path("a"), body, &options);
+    let outcome = put.await;
+    assert_eq!(result_code(&outcome), "404 NotFound");
+    let warnings = outcome.err().unwrap().warnings;
+    assert_eq!(*warnings, [r#"unknown field "unknown""#.to_owned()]);
 }
