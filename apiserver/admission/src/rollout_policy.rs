@@ -12,6 +12,7 @@ use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 use crate::{builtin, cluster_affinity};
 
 const MUST_BE_POSITIVE: &str = "must be greater than 0";
+const RBAC_GROUP_PREFIX: &str = "rbac.authorization.k8s.io/";
 
 /// `namespace` is empty for a ClusterRolloutPolicy.
 pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
@@ -30,6 +31,12 @@ pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(
                 index_path("spec.resourceSelectors", i),
                 "Secrets are not staged, since a revision would show their data",
+            ));
+        }
+        if text(selector, "/apiVersion").starts_with(RBAC_GROUP_PREFIX) {
+            errors.push(FieldError::forbidden(
+                index_path("spec.resourceSelectors", i),
+                "roles and their bindings are not staged, since a revision could grant other rights",
             ));
         }
         validate_selector(
@@ -160,6 +167,11 @@ mod tests {
         check(
             json!({"resourceSelectors": secrets}),
             &["spec.resourceSelectors[0]: Forbidden: Secrets"],
+        );
+        let roles = json!([{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"}]);
+        check(
+            json!({"resourceSelectors": roles}),
+            &["spec.resourceSelectors[0]: Forbidden: roles"],
         );
         check(
             json!({"stages": [{"name": "a"}, {"name": "a"}, {"name": "remaining"}, {"name": "B"}]}),

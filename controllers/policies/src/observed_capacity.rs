@@ -151,7 +151,7 @@ impl ObservedCapacityController {
         let unschedulable = self.count_unschedulable(&*api, namespace, &selector);
         let unschedulable = unschedulable.await?;
         Ok(CapacityObservation::Pods {
-            capacity: (unschedulable > 0).then(|| (replicas - unschedulable).max(0)),
+            capacity: (unschedulable > 0).then(|| replicas.saturating_sub(unschedulable).max(0)),
         })
     }
 

@@ -7,6 +7,8 @@ use karmada_api::RolloutPolicy;
 use karmada_api::policy::{ImplicitPriority, highest_implicit_priority};
 use machinery::{Gvk, Object, ObjectMeta};
 
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
 /// RolloutPolicies and ClusterRolloutPolicies.
 #[derive(Clone)]
 pub struct RolloutPolicies {
@@ -58,7 +60,7 @@ impl RolloutPolicies {
 
     /// The policy of a namespaced template: a RolloutPolicy of its namespace precedes a
     /// ClusterRolloutPolicy; of several the one that selects most specifically, then the first by
-    /// name. Cluster-scoped objects and Secrets are not staged.
+    /// name. Cluster-scoped objects, Secrets, and roles and their bindings are not staged.
     pub(crate) fn select(&self, kind: &Gvk, head: &ObjectMeta) -> Option<SelectedPolicy> {
         if !is_stageable(kind, head) {
             return None;
@@ -76,8 +78,12 @@ impl RolloutPolicies {
     }
 }
 
+/// A revision would show the data of a Secret. What grants rights is decided when the template is
+/// written; no revision may bring other rights.
 fn is_stageable(kind: &Gvk, head: &ObjectMeta) -> bool {
-    !head.namespace.is_empty() && (&*kind.group, &*kind.kind) != ("", "Secret")
+    !head.namespace.is_empty()
+        && (&*kind.group, &*kind.kind) != ("", "Secret")
+        && kind.group != *RBAC_GROUP
 }
 
 fn most_specific(policies: Vec<Object>, kind: &Gvk, head: &ObjectMeta) -> Option<SelectedPolicy> {
@@ -131,6 +137,7 @@ mod tests {
             Object::from_value(&json!({"metadata": metadata})).unwrap()
         };
         let secret = Gvk::from_static("", "v1", "Secret");
+        let role = Gvk::from_static("rbac.authorization.k8s.io", "v1", "Role");
         for (policies, cluster_policies, kind, namespace, expected) in [
             (vec![], vec![], &kind, "n", None),
             (
@@ -163,6 +170,7 @@ mod tests {
             ),
             (vec![], vec![cluster()], &kind, "", None),
             (vec![], vec![cluster()], &secret, "n", None),
+            (vec![], vec![cluster()], &role, "n", None),
         ] {
             let template = template(namespace);
             let selected = is_stageable(kind, template.meta()).then(|| {

@@ -1,5 +1,6 @@
 //! Tells the binding controller which revision of a template each cluster may have.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use client::{Informer, InformerEvent, ListWatchSelector};
@@ -138,7 +139,7 @@ impl RevisionResolver {
         let key = binding_reference_key(binding.namespace(), binding.name());
         let mut revisions = self.revisions.by_index(BY_BINDING, &key);
         revisions.retain(|revision| is_owned_by(revision, template));
-        revisions.sort_by_cached_key(|revision| -revision_number(revision));
+        revisions.sort_by_cached_key(|revision| Reverse(revision_number(revision)));
         revisions
     }
 }

@@ -134,9 +134,12 @@ fn is_content_of(tree: &Value, kind: &Gvk, template: &Object) -> bool {
     let text = |path: &str| tree.pointer(path).and_then(Value::as_str).unwrap_or("");
     let api_version = text("/apiVersion");
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let is_map = |path: &str| tree.pointer(path).is_none_or(Value::is_object);
     (group, text("/kind")) == (&*kind.group, &*kind.kind)
         && text("/metadata/name") == template.name()
         && text("/metadata/namespace") == template.namespace()
+        && is_map("/metadata/labels")
+        && is_map("/metadata/annotations")
 }
 
 /// Reads a ControllerRevision, whose content must be that of its name. `current` is the template
@@ -240,6 +243,9 @@ mod tests {
             (json!({"apiVersion": "v1"}), false),
             (json!({"metadata": metadata("api", "n")}), false),
             (json!({"metadata": metadata("web", "kube-system")}), false),
+            (json!({"metadata": {"name": "web", "namespace": "n", "labels": []}}), false),
+            (json!({"metadata": {"name": "web", "namespace": "n", "annotations": 1}}), false),
+            (json!({"metadata": "text"}), false),
         ] {
             let content = revision_content(web(change.clone()), vec![]);
             let stored = controller_revision(&binding, &json!({"uid": "u"}), 3, 1, content);
