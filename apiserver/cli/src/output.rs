@@ -1,18 +1,37 @@
 //! Prints to standard output and standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 /// Prints a line of the result to standard output. A closed pipe is ignored, since the
 /// process may be serving.
 pub fn print_line(text: impl AsRef<str>) {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{}", text.as_ref());
+    let _ = writeln!(out, "{}", shown(text.as_ref(), out.is_terminal()));
     let _ = out.flush();
 }
 
 /// Prints a progress message to standard error.
 pub fn print_progress(text: impl AsRef<str>) {
-    let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+    let mut out = io::stderr().lock();
+    let _ = writeln!(out, "{}", shown(text.as_ref(), out.is_terminal()));
+}
+
+/// A text as it is printed: on a terminal without control characters, by which names and messages
+/// of a member could do more there than be read.
+fn shown(text: &str, on_terminal: bool) -> Cow<'_, str> {
+    let acts = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !on_terminal || !text.contains(acts) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match acts(c) {
+            true => escaped.extend(c.escape_default()),
+            false => escaped.push(c),
+        }
+    }
+    escaped.into()
 }
 
 /// Prints an error with its causes as one line to standard error.
@@ -51,6 +70,19 @@ mod tests {
     use machinery::Status;
 
     use super::*;
+
+    // proves: CLI-terminal
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        for (text, on_terminal) in [
+            ("a\tb\nc \u{e9}", "a\tb\nc \u{e9}"),
+            ("\u{1b}]0;x\u{7}\r", "\\u{1b}]0;x\\u{7}\\r"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+        ] {
+            assert_eq!(shown(text, true), on_terminal);
+            assert_eq!(shown(text, false), text);
+        }
+    }
 
     #[test]
     fn errors_begin_as_those_of_kubectl() {
@@ -123,6 +155,7 @@ impl RedrawnText {
             (false, false) => "",
         };
         self.is_printed = true;
-        print_line(format!("{before}{text}"));
+        let _ = write!(io::stdout().lock(), "{before}");
+        print_line(text);
     }
 }
