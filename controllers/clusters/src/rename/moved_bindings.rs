@@ -17,12 +17,19 @@ const RENAMED_CLUSTER: &str = "flotilla.io/renamed-cluster";
 /// How often a write is computed again because a controller has changed the binding meanwhile.
 const MAX_ATTEMPTS: usize = 10;
 
+/// The resources of bindings. The gate of a Namespace places what lies in it where its own binding
+/// is, so that this one moves first.
+pub(super) static RESOURCES: [&Gvr; 2] = [&CLUSTER_BINDINGS, &BINDINGS];
+
 /// A binding and its resource.
 type ListedBinding = (&'static Gvr, Object);
 
-async fn list(control: &dyn Api) -> Result<Vec<ListedBinding>, RenameError> {
+async fn list(
+    control: &dyn Api,
+    resources: &[&'static Gvr],
+) -> Result<Vec<ListedBinding>, RenameError> {
     let mut bindings = Vec::new();
-    for resource in [&BINDINGS, &CLUSTER_BINDINGS] {
+    for resource in resources.iter().copied() {
         let all = ResourcePath::collection(resource, "");
         let listed = control.list(all, &ListOptions::default()).await;
         let listed = listed.map_err(host_error("list the bindings"))?;
@@ -33,7 +40,7 @@ async fn list(control: &dyn Api) -> Result<Vec<ListedBinding>, RenameError> {
 
 /// How many bindings are scheduled to a cluster.
 pub(super) async fn count_scheduled(control: &dyn Api, old: &str) -> Result<usize, RenameError> {
-    let bindings = list(control).await?;
+    let bindings = list(control, &RESOURCES).await?;
     let scheduled = bindings.iter().filter(|(_, b)| is_scheduled_to(b, old));
     Ok(scheduled.count())
 }
@@ -47,7 +54,7 @@ fn is_scheduled_to(binding: &Object, cluster: &str) -> bool {
 /// Suspends the scheduling of the bindings that are scheduled to the cluster, and marks those that
 /// were not suspended before.
 pub(super) async fn suspend_scheduling(control: &dyn Api, old: &str) -> Result<(), RenameError> {
-    for (resource, binding) in list(control).await? {
+    for (resource, binding) in list(control, &RESOURCES).await? {
         if is_scheduled_to(&binding, old) {
             let patch = |binding: &Value| suspension_patch(binding, old);
             change(control, resource, &binding, patch).await?;
@@ -69,11 +76,12 @@ fn suspension_patch(binding: &Value, old: &str) -> Option<Value> {
 /// The bindings on the cluster whose placement, or recorded preference, still names it.
 pub(super) async fn count_placed(
     control: &dyn Api,
+    resource: &'static Gvr,
     old: &str,
     new: &str,
 ) -> Result<usize, RenameError> {
     let mut placed = 0;
-    for (_, binding) in list(control).await? {
+    for (_, binding) in list(control, &[resource]).await? {
         let is_placed = is_scheduled_to(&binding, old)
             && (rename_in(&mut binding.value()?["spec"]["placement"], old, new)
                 || is_preferred(&*binding.decode::<ResourceBinding>()?, old));
@@ -91,11 +99,12 @@ fn is_preferred(binding: &ResourceBinding, cluster: &str) -> bool {
 /// Replaces the old name by the new one in the clusters of the bindings.
 pub(super) async fn move_bindings(
     control: &dyn Api,
+    resource: &'static Gvr,
     old: &str,
     new: &str,
 ) -> Result<usize, RenameError> {
     let mut moved = 0;
-    for (resource, binding) in list(control).await? {
+    for (resource, binding) in list(control, &[resource]).await? {
         if is_scheduled_to(&binding, old) {
             let patch = |binding: &Value| clusters_patch(binding, old, new);
             change(control, resource, &binding, patch).await?;
@@ -125,7 +134,7 @@ fn clusters_patch(binding: &Value, old: &str, new: &str) -> Option<Value> {
 
 /// Lets the scheduler act on the bindings again that were suspended for the rename.
 pub(super) async fn resume_scheduling(control: &dyn Api, old: &str) -> Result<(), RenameError> {
-    for (resource, binding) in list(control).await? {
+    for (resource, binding) in list(control, &RESOURCES).await? {
         let patch = |binding: &Value| {
             let is_marked = binding["metadata"]["annotations"][RENAMED_CLUSTER] == old;
             is_marked.then(|| {

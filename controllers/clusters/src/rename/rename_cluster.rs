@@ -184,15 +184,9 @@ impl Rename<'_> {
         for naming in named_clusters::list_naming(self.control, old_name, new_name).await? {
             naming.write(self.control).await?;
         }
-        self.wait_until(
-            "the bindings did not take over the changed policies",
-            async || {
-                let placed = moved_bindings::count_placed(self.control, old_name, new_name).await?;
-                Ok(placed == 0)
-            },
-        )
-        .await?;
-        moved_bindings::move_bindings(self.control, old_name, new_name).await?;
+        for resource in moved_bindings::RESOURCES {
+            self.move_bindings(resource).await?;
+        }
         self.copy_own_works().await?;
         (self.progress)("waiting until the Works of the new name have adopted the objects");
         self.wait_until("the Works of the new name were not applied", async || {
@@ -210,6 +204,19 @@ impl Rename<'_> {
             async || Ok(self.read_cluster(old_name).await?.is_none()),
         )
         .await
+    }
+
+    /// Moves the bindings of a resource once their placement has the new name.
+    async fn move_bindings(&self, resource: &'static Gvr) -> Result<(), RenameError> {
+        let RenameSpec { old, new, .. } = self.spec;
+        let what = "the bindings did not take over the changed policies";
+        self.wait_until(what, async || {
+            let placed = moved_bindings::count_placed(self.control, resource, old, new).await?;
+            Ok(placed == 0)
+        })
+        .await?;
+        moved_bindings::move_bindings(self.control, resource, old, new).await?;
+        Ok(())
     }
 
     /// Service accounts and tokens as of a join under the new name.

@@ -9,7 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use client::Error;
 use client_fake::FakeApi;
 use karmada_api::names::execution_space_name;
-use karmada_api::resources::{BINDINGS, CLUSTERS, POLICIES, REPLICA_PREFERENCES, WORKS};
+use karmada_api::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTERS, POLICIES, REPLICA_PREFERENCES, WORKS,
+};
 use karmada_api::well_known_keys::REPLICA_PREFERENCE;
 use serde_json::{Value, json};
 
@@ -107,6 +109,38 @@ impl RenameFixture {
         }
     }
 
+    /// The namespace has a gate: a binding in it goes where the binding of the namespace is.
+    fn seed_gate(&self) {
+        let clusters = json!([{"name": "edge"}]);
+        self.control.seed(
+            &CLUSTER_BINDINGS,
+            json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding",
+                "metadata": {"name": "n-namespace"}, "spec": {"clusters": clusters}}),
+        );
+        self.control.seed(
+            &BINDINGS,
+            json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                "metadata": {"namespace": "n", "name": "gated"},
+                "spec": {"clusters": clusters, "placement": {"clusterAffinity": {"clusterNames": ["edge"]}}}}),
+        );
+    }
+
+    fn place_gated_binding(&self) {
+        let namespace = self
+            .control
+            .get_object(&CLUSTER_BINDINGS, "", "n-namespace");
+        let gated = self.control.get_object(&BINDINGS, "n", "gated");
+        if let Some((namespace, mut gated)) = namespace.zip(gated) {
+            let clusters = namespace["spec"]["clusters"].as_array().unwrap();
+            let names: Value = clusters.iter().map(|c| c["name"].clone()).collect();
+            let placement = json!({"clusterAffinity": {"clusterNames": names}});
+            if gated["spec"]["placement"] != placement {
+                gated["spec"]["placement"] = placement;
+                self.control.seed(&BINDINGS, gated);
+            }
+        }
+    }
+
     /// What the controllers do on both sides.
     async fn run_controllers(&self) {
         loop {
@@ -131,6 +165,7 @@ impl RenameFixture {
                 self.control.seed(&BINDINGS, binding);
             }
             self.record_preference();
+            self.place_gated_binding();
             self.apply_works();
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -214,6 +249,18 @@ async fn a_rename_that_ends_after_any_write_is_completed_by_another() {
         fixture.assert_renamed();
     }
     assert!(total > 10, "{total}");
+}
+
+// proves: REN-gate
+#[tokio::test(start_paused = true)]
+async fn a_namespace_moves_before_what_its_gate_lets_go_with_it() {
+    let fixture = RenameFixture::new();
+    fixture.seed_gate();
+    let report = fixture.rename(&spec()).await.unwrap();
+    assert_eq!(report.bindings, 3);
+    fixture.assert_renamed();
+    let gated = fixture.control.get_object(&BINDINGS, "n", "gated").unwrap();
+    assert_eq!(gated["spec"]["clusters"], json!([{"name": "edge-eu"}]));
 }
 
 // proves: REN-releases
