@@ -21,12 +21,12 @@ pub(crate) async fn read_gate(
     let Ok(object) = api.get(at).await else {
         return Ok(None);
     };
-    if !detector::has_namespace_gate(&object) {
+    if !controller_context::has_namespace_gate(&object) {
         return Ok(None);
     }
     let binding = names::binding_name("Namespace", namespace);
     let at = ResourcePath::object(&CLUSTER_BINDINGS, "", &binding);
     let binding = ignore_not_found(api.get(at).await);
     let binding = binding.context("the binding of the namespace cannot be read")?;
-    Ok(detector::gated_clusters(&object, binding.as_ref()))
+    Ok(controller_context::gated_clusters(&object, binding.as_ref()))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use client::{Api, Informer, InformerEvent, InvolvedObject, TaskGroup};
 use controller_context::{
-    DesiredWork, Error, ManifestMemoryBudget, PropagationContext, TemplateInformers, WorkClient,
-    is_small_tree, set_metadata_entry,
+    DesiredWork, Error, ManifestMemoryBudget, NamespaceGates, PropagationContext,
+    TemplateInformers, WorkClient, is_small_tree, set_metadata_entry,
 };
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping,
@@ -37,6 +37,7 @@ use tokio::time::Instant;
 
 use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
+use crate::gated_targets::{follow_gates, within_gate};
 use crate::manifest::{PerClusterManifestPreparer, WorkSource, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
 use crate::work_cleanup::plan_cleanup;
@@ -86,6 +87,7 @@ pub struct BindingController {
     /// then must be deleted.
     removed_bindings: Mutex<RemovedBindings>,
     pub(crate) revisions: RevisionResolver,
+    namespace_gates: NamespaceGates,
 }
 
 #[derive(Default)]
@@ -129,6 +131,7 @@ impl BindingController {
             override_changes: ChangedOverridePolicies::default(),
             removed_bindings: Mutex::default(),
             revisions: options.revisions,
+            namespace_gates: NamespaceGates::new(context),
         });
         controller.works.informer.add_index(BY_BINDING, |work| {
             [BINDING_ID, CLUSTER_BINDING_ID]
@@ -140,6 +143,7 @@ impl BindingController {
         controller.clusters.informer().wait_for_cache_sync().await;
         controller.overrides.wait_synced().await;
         controller.revisions.wait_synced().await;
+        controller.namespace_gates.wait_synced().await;
         controller.add_event_handlers(&context.controller.tasks);
         let queue = controller.queue.clone();
         run_workers(
@@ -192,6 +196,7 @@ impl BindingController {
                 group.is_some_and(|group| targets.iter().any(|target| target.is(&group.gvk())))
             });
         });
+        follow_gates(&self.namespace_gates, &sweep);
         self.interpreter.add_change_listener(move |changed| {
             if changed.affects_operations(REVISION_OPERATIONS) {
                 let concerns = |group: KindInNamespace<'_>| {
@@ -313,6 +318,7 @@ impl BindingController {
 
     async fn sync_binding(&self, binding: &Object) -> Result<ReconcileAction, Error> {
         let view = binding.decode::<ResourceBinding>()?;
+        let view = within_gate(view, self.namespace_gates.clusters_of(binding.namespace()));
         let spec = &view.spec;
         let of = &spec.resource;
         let kind = Gvk::from_api_version(&of.api_version, &of.kind);

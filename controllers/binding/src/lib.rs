@@ -7,6 +7,7 @@
 mod changed_override_policies;
 mod controller;
 mod event_filter;
+mod gated_targets;
 mod manifest;
 mod metrics;
 mod override_event_handler;

@@ -9,6 +9,7 @@ mod binding_diff;
 mod context;
 mod error;
 mod manifest_memory;
+mod namespace_gate;
 mod object_metadata;
 mod switched_kinds;
 mod template_filter;
@@ -21,6 +22,7 @@ pub use binding_diff::BindingDiff;
 pub use context::PropagationContext;
 pub use error::Error;
 pub use manifest_memory::{ManifestMemoryBudget, estimate_encoded_tree_bytes, is_small_tree};
+pub use namespace_gate::{NamespaceGates, gated_clusters, has_namespace_gate};
 pub use object_metadata::{
     hash_without_status, is_changed_by_karmada, is_equal_except_status, set_metadata_entry,
 };

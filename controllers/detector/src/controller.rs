@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{Api, Informer, Patch, ResourcePath, TaskGroup, WriteOptions};
-use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
+use controller_context::{
+    Error, NamespaceGates, PropagationContext, TemplateInformers, TemplateKey,
+};
 use flotilla_runtime::{
     ControllerName, EventRecorder, HostWorkloadFilter, LastAppliedVersionByKey, ReconcileAction,
     RestMapping, Workqueue, run_workers,
@@ -34,7 +36,6 @@ use crate::waiting_objects::WaitingObjects;
 
 pub(crate) static PRIORITY_CLASSES: Gvr =
     Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
-static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 pub(crate) const BY_KIND: &str = "kind";
 /// A worker mostly waits for its two writes, and the store commits concurrent writes together.
 const TEMPLATE_WORKERS: usize = 8;
@@ -65,7 +66,7 @@ pub struct ResourceDetector {
     pub(crate) replica_preferences: Informer,
     pub(crate) bindings: Informer,
     pub(crate) cluster_bindings: Informer,
-    pub(crate) namespaces: Informer,
+    pub(crate) namespace_gates: NamespaceGates,
     pub(crate) works: Informer,
     pub(crate) queue: Workqueue<TemplateKey>,
     /// `namespace/name` of a policy, or the name of a cluster policy.
@@ -118,7 +119,7 @@ impl ResourceDetector {
             replica_preferences: context.controller.informer(&REPLICA_PREFERENCES),
             bindings: context.controller.informer(&BINDINGS),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
-            namespaces: context.controller.informer(&NAMESPACES),
+            namespace_gates: NamespaceGates::new(context),
             works: context.controller.informer(&WORKS),
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
@@ -148,11 +149,11 @@ impl ResourceDetector {
             &detector.replica_preferences,
             &detector.bindings,
             &detector.cluster_bindings,
-            &detector.namespaces,
             detector.clusters.informer(),
         ] {
             informer.wait_for_cache_sync().await;
         }
+        detector.namespace_gates.wait_synced().await;
         detector.host_workloads.wait_for_cache_sync().await;
         detector.templates.run(&context.controller.tasks).await;
         detector.add_host_event_handler();

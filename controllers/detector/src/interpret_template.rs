@@ -64,7 +64,7 @@ impl ResourceDetector {
         Ok(InterpretedTemplate {
             replicas: wants,
             priority,
-            namespace_gate: self.namespace_gate(template),
+            namespace_gate: self.namespace_gates.clusters_of(template.namespace()),
             record_affinity_groups: self.is_enabled(KarmadaFeature::WorkloadAffinity),
             replica_preference: self.replica_preference(served.kind(), template),
         })

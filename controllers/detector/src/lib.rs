@@ -37,7 +37,6 @@ pub use event_handler::is_created_by_every_cluster;
 pub use interpret_template::{
     InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
 };
-pub use namespace_gate::{gated_clusters, has_namespace_gate};
 pub use options::{DetectorOptions, InlineSchedulingOptions};
 pub use policy_claim::PolicyClaim;
 pub use policy_matching::{ParsedPolicy, rank_matching};

@@ -36,7 +36,8 @@ pub struct SimulatedTemplate<'a> {
     /// See [`crate::interpret_replicas`].
     pub replicas: &'a Result<InterpretedReplicas, String>,
     pub binding: Option<&'a Object>,
-    /// The clusters to which the namespace restricts the template; see [`detector::gated_clusters`].
+    /// The clusters to which the namespace restricts the template; see
+    /// [`controller_context::gated_clusters`].
     pub namespace_gate: Option<&'a [String]>,
     /// The FederatedTypeConfig that switches the propagation of the kind off.
     pub disabled_by: Option<&'a str>,

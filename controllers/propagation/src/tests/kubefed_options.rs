@@ -161,7 +161,7 @@ fn namespace_binding(clusters: &[&str]) -> Value {
         "spec": {"resource": {"apiVersion": "v1", "kind": "Namespace", "name": "n"}, "clusters": clusters}})
 }
 
-// proves: DET-namespace-gate, DET-namespace-gate-changes
+// proves: DET-namespace-gate, DET-namespace-gate-changes, BND-gate
 #[tokio::test]
 async fn contents_go_only_where_their_namespace_goes() {
     let plane = PropagationFixture::new();
@@ -181,6 +181,24 @@ async fn contents_go_only_where_their_namespace_goes() {
         placement() == json!({"clusterNames": ["m2"]})
     })
     .await;
+    // Nobody goes around the gate by a binding.
+    plane.edit(&BINDINGS, "web-deployment", |binding| {
+        let outside = json!([{"namespace": "n", "name": "r", "clusters": [{"name": "m1"}]}]);
+        let spec = &mut binding["spec"];
+        spec["clusters"] = json!([{"name": "m2", "replicas": 1}]);
+        spec["requiredBy"] = outside;
+        spec["suspension"] = json!({"dispatching": true});
+    });
+    wait_until("the binding that was written", || {
+        let work = plane.work("m2", "web").unwrap_or_default();
+        work["spec"]["suspendDispatching"] == true
+    })
+    .await;
+    assert_eq!(plane.work("m1", "web"), None);
+    plane
+        .control_plane
+        .seed(&CLUSTER_BINDINGS, namespace_binding(&["m1", "m2"]));
+    wait_until("a wider gate", || plane.work("m1", "web").is_some()).await;
     plane
         .control_plane
         .seed(&CLUSTER_BINDINGS, namespace_binding(&[]));
