@@ -28,5 +28,8 @@ pub(crate) async fn read_gate(
     let at = ResourcePath::object(&CLUSTER_BINDINGS, "", &binding);
     let binding = ignore_not_found(api.get(at).await);
     let binding = binding.context("the binding of the namespace cannot be read")?;
-    Ok(controller_context::gated_clusters(&object, binding.as_ref()))
+    Ok(controller_context::gated_clusters(
+        &object,
+        binding.as_ref(),
+    ))
 }

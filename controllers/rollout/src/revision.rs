@@ -243,8 +243,14 @@ mod tests {
             (json!({"apiVersion": "v1"}), false),
             (json!({"metadata": metadata("api", "n")}), false),
             (json!({"metadata": metadata("web", "kube-system")}), false),
-            (json!({"metadata": {"name": "web", "namespace": "n", "labels": []}}), false),
-            (json!({"metadata": {"name": "web", "namespace": "n", "annotations": 1}}), false),
+            (
+                json!({"metadata": {"name": "web", "namespace": "n", "labels": []}}),
+                false,
+            ),
+            (
+                json!({"metadata": {"name": "web", "namespace": "n", "annotations": 1}}),
+                false,
+            ),
             (json!({"metadata": "text"}), false),
         ] {
             let content = revision_content(web(change.clone()), vec![]);
