@@ -73,13 +73,13 @@ impl ReturnedObjects<'_> {
         for resource in &self.frozen.resources {
             let returned = self.returned.of(&resource.resource);
             let current = self.current(&resource.resource).await?;
-            let gone = resource.objects.iter().filter_map(|(key, object)| {
+            let leftovers = resource.objects.iter().filter_map(|(key, object)| {
                 let is_returned = returned.is_some_and(|r| r.objects.contains_key(key));
                 let current = current.get(key).filter(|_| !is_returned)?;
                 let is_same = current["metadata"]["uid"] == object["metadata"]["uid"];
                 is_same.then_some((key, current))
             });
-            let deletions = gone.map(|(key, current)| async move {
+            let deletions = leftovers.map(|(key, current)| async move {
                 let gvr = resource.resource.gvr();
                 let deletion = self.delete(&resource.resource, current).await;
                 deletion.with_context(|| format!("{gvr} {key}"))
