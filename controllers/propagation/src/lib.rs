@@ -21,6 +21,5 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use execution::member_writes;
 pub use options::{PropagationOptions, QUOTA_RESYNC_PERIOD};
-pub use start::{start, start_agent};
+pub use start::{member_writes, start, start_agent};

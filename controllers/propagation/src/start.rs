@@ -24,6 +24,11 @@ use rollout::{RevisionResolver, RolloutController, RolloutControllerOptions};
 
 use crate::options::PropagationOptions;
 
+/// The objects that the controllers of this process have written to members since its start.
+pub fn member_writes() -> u64 {
+    execution::member_writes()
+}
+
 /// Starts the controllers of a control plane and returns when their informers have synced. An
 /// invalid option is returned as an error.
 pub async fn start(
