@@ -145,8 +145,8 @@ pub async fn run(arguments: TakeoverArgs) -> anyhow::Result<ExitCode> {
             };
             return Box::pin(kubefed::run(takeover)).await;
         }
-        TakeoverSource::Karmada if arguments.kubefed.has_host() => {
-            bail!("--host-kubeconfig is that of KubeFed's host; add --from kubefed")
+        TakeoverSource::Karmada if arguments.kubefed.are_set() => {
+            bail!("flags of a takeover from KubeFed are set; add --from kubefed")
         }
         TakeoverSource::Karmada => {}
     }
@@ -216,7 +216,7 @@ mod tests {
             TestCli::try_parse_from(words).map(|cli| cli.takeover)
         };
         let kubefed = parse("--from kubefed --host-kubeconfig f --dry-run -o yaml").unwrap();
-        assert!(kubefed.from == TakeoverSource::Kubefed && kubefed.kubefed.has_host());
+        assert!(kubefed.from == TakeoverSource::Kubefed && kubefed.kubefed.are_set());
         assert!(parse("--backup b").unwrap().from == TakeoverSource::Karmada);
         for (line, expected) in [
             (
@@ -232,7 +232,6 @@ mod tests {
                 "--from kubefed --host-kubeconfig f --plugins x",
                 "--plugins",
             ),
-            ("--backup b --allow-loss", "--host-kubeconfig <FILE>"),
             ("--from other", "karmada, kubefed"),
             ("", "--backup <FILE>"),
         ] {

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use client::remote::RemoteApi;
 use client::{Api, ShutdownToken, TaskGroup};
@@ -82,9 +82,12 @@ pub(super) struct KubefedFlags {
 }
 
 impl KubefedFlags {
-    /// Whether the host of a KubeFed is named.
-    pub(super) fn has_host(&self) -> bool {
+    /// Whether a flag is set that has no effect without KubeFed.
+    pub(super) fn are_set(&self) -> bool {
         self.host_kubeconfig.is_some()
+            || self.host_context.is_some()
+            || self.allow_loss
+            || self.dry_run
     }
 }
 
@@ -124,7 +127,9 @@ pub(super) async fn run(takeover: KubefedTakeover<'_>) -> anyhow::Result<ExitCod
 async fn take_over(takeover: &KubefedTakeover<'_>, tasks: &TaskGroup) -> anyhow::Result<ExitCode> {
     let flags = takeover.flags;
     let format = takeover.manifest_format()?;
-    let host = load_cluster_config(flags.host_kubeconfig.as_deref(), flags.host_context.clone())?;
+    let file = flags.host_kubeconfig.as_deref();
+    let file = file.context("--from kubefed requires --host-kubeconfig")?;
+    let host = load_cluster_config(Some(file), flags.host_context.clone())?;
     let host = RemoteApi::new(host, tasks)?;
     let namespace = flags.kubefed_namespace.as_str();
     let mut objects = host_objects::read(&host, namespace).await?;
