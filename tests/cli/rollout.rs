@@ -4,14 +4,12 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use harness::objects::{deployment, policy, resource_selector};
+use harness::objects::{CONTROLLER_REVISIONS, deployment, policy, resource_selector};
 use harness::{FlotillaUpProcess, tools};
-use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::cli::fixture::{BINARY, CliFixture};
 
-static REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A command of the README, and a line that it prints.
@@ -32,7 +30,7 @@ fn rollout_policy(template: &Value, gates: &Value) -> Value {
 /// Deletes a ControllerRevision and creates it again with other data, which no update may have.
 fn replace_revision(fixture: &CliFixture, name: &str, change: impl FnOnce(&mut Value)) {
     let mut revision = fixture.json(&format!("get controllerrevisions {name}"));
-    fixture.delete(&REVISIONS, "default", name);
+    fixture.delete(&CONTROLLER_REVISIONS, "default", name);
     let metadata = revision["metadata"].as_object_mut().unwrap();
     metadata.remove("uid");
     metadata.remove("resourceVersion");

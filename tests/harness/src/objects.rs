@@ -26,6 +26,7 @@ resources! {
     DEPLOYMENTS "apps" "v1" "deployments" "Deployment";
     STATEFUL_SETS "apps" "v1" "statefulsets" "StatefulSet";
     DAEMON_SETS "apps" "v1" "daemonsets" "DaemonSet";
+    CONTROLLER_REVISIONS "apps" "v1" "controllerrevisions" "ControllerRevision";
     JOBS "batch" "v1" "jobs" "Job";
     ENDPOINT_SLICES "discovery.k8s.io" "v1" "endpointslices" "EndpointSlice";
     SERVICE_EXPORTS "multicluster.x-k8s.io" "v1alpha1" "serviceexports" "ServiceExport";

@@ -74,7 +74,7 @@ pub struct TakeoverArgs {
     #[arg(
         long,
         value_name = "FILE",
-        required_unless_present_any = ["preflight", "from"]
+        required_unless_present_any = ["preflight", "from", "host_kubeconfig"]
     )]
     backup: Option<PathBuf>,
     /// The namespace of Flotilla in that API server.
