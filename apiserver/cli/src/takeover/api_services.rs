@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use client::{Api, DeleteOptions, ListOptions, ResourcePath, ignore_not_found};
 use karmada_api::is_karmada_group;
 use machinery::Gvr;
+use machinery::conditions::is_condition_true;
 use serde_json::{Value, json};
 
 use super::session::{TakeoverSession, write_options};
@@ -43,9 +44,7 @@ pub(super) fn leads_to_flotilla(service: &Value, session: &TakeoverSession) -> b
 }
 
 fn is_available(service: &Value) -> bool {
-    let conditions = service["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|c| c["type"] == "Available" && c["status"] == "True")
+    is_condition_true(service, "Available")
 }
 
 /// Waits until those of all resources lead to Flotilla and are available.
@@ -72,7 +71,7 @@ pub(super) async fn wait_for_flotilla(
 }
 
 /// Gives them back to those whom they led to before, and waits until they are available there.
-/// Those that did not exist are deleted.
+/// An APIService that did not exist is deleted.
 pub(super) async fn give_back(session: &TakeoverSession, before: &[Value]) -> anyhow::Result<()> {
     session.ensure_current().await?;
     let host = &*session.host;

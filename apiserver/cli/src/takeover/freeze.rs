@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use client::{DeleteOptions, Error, ResourcePath, ignore_not_found};
-use machinery::Gvr;
 use serde_json::{Value, json};
 
 use super::session::{FIELD_MANAGER, TakeoverSession, write_options};
 use super::snapshot::{Snapshot, object_names};
+use super::webhooks::VALIDATING;
 
-static WEBHOOKS: Gvr = Gvr::from_static(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-);
 const CONFIGURATION: &str = "flotilla-takeover-freeze";
 /// The name that refused writes read.
 const WEBHOOK: &str = "writes-are-frozen.takeover.flotilla.io";
@@ -39,7 +34,7 @@ pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> an
     session.ensure_current().await?;
     let is_exempt = minor_version(&session.host_version().await?) >= MATCH_CONDITIONS_MINOR;
     let configuration = configuration(snapshot, is_exempt);
-    let all = ResourcePath::collection(&WEBHOOKS, "");
+    let all = ResourcePath::collection(&VALIDATING, "");
     let created = session
         .host
         .create(all, configuration.into(), write_options());
@@ -52,7 +47,8 @@ pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> an
     let waiting = "writes to be refused";
     session
         .wait_for(waiting, async || {
-            Ok(is_refused(session, snapshot).await?.then_some(()))
+            let refused = is_refused(session, snapshot).await?;
+            Ok(refused.unwrap_or(true).then_some(()))
         })
         .await?;
     tokio::time::sleep(SETTLE_PAUSE).await;
@@ -61,7 +57,7 @@ pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> an
 
 /// Ends the freeze.
 pub(super) async fn thaw(session: &TakeoverSession) -> anyhow::Result<()> {
-    let at = ResourcePath::object(&WEBHOOKS, "", CONFIGURATION);
+    let at = ResourcePath::object(&VALIDATING, "", CONFIGURATION);
     let deleted = session.host.delete(at, &DeleteOptions::default()).await;
     ignore_not_found(deleted).context("the freeze of writes")?;
     Ok(())
@@ -74,14 +70,18 @@ pub(super) async fn wait_until_thawed(
 ) -> anyhow::Result<()> {
     session
         .wait_for("writes to be accepted", async || {
-            Ok((!is_refused(session, snapshot).await?).then_some(()))
+            let refused = is_refused(session, snapshot).await?;
+            Ok((!refused.unwrap_or(false)).then_some(()))
         })
         .await
 }
 
-/// Whether the deletion of an object would be refused, by a dry run. Without objects there is
-/// nothing that could be lost.
-async fn is_refused(session: &TakeoverSession, snapshot: &Snapshot) -> anyhow::Result<bool> {
+/// Whether the deletion of an object would be refused, by a dry run; `None` if no object can tell, and
+/// none could be lost.
+async fn is_refused(
+    session: &TakeoverSession,
+    snapshot: &Snapshot,
+) -> anyhow::Result<Option<bool>> {
     let options = DeleteOptions {
         dry_run: true,
         ..DeleteOptions::default()
@@ -92,15 +92,17 @@ async fn is_refused(session: &TakeoverSession, snapshot: &Snapshot) -> anyhow::R
             let gvr = resource.resource.gvr();
             let at = ResourcePath::object(&gvr, namespace, name);
             match session.host.delete(at, &options).await {
-                Ok(_) => return Ok(false),
-                Err(Error::Status(status)) if status.message.contains(WEBHOOK) => return Ok(true),
+                Ok(_) => return Ok(Some(false)),
+                Err(Error::Status(status)) if status.message.contains(WEBHOOK) => {
+                    return Ok(Some(true));
+                }
                 // It is gone, or protected against deletion.
                 Err(Error::Status(status)) if status.code < 500 => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 fn configuration(snapshot: &Snapshot, is_exempt: bool) -> Value {
@@ -130,7 +132,23 @@ fn configuration(snapshot: &Snapshot, is_exempt: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use client_fake::FakeApi;
+
     use super::*;
+
+    // proves: TKO-empty
+    #[tokio::test]
+    async fn a_karmada_without_objects_is_frozen_and_thawed() {
+        let session = TakeoverSession {
+            host: FakeApi::new(),
+            namespace: "f".into(),
+            timeout: Duration::ZERO,
+            run: "1".into(),
+        };
+        let empty = Snapshot::default();
+        assert_eq!(is_refused(&session, &empty).await.unwrap(), None);
+        wait_until_thawed(&session, &empty).await.unwrap();
+    }
 
     #[test]
     fn minor_versions_may_have_a_suffix() {

@@ -60,7 +60,7 @@ use crate::{feature_gate_flags, output, scheduler_flags};
     after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig --dry-run\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig"
 )]
 pub struct TakeoverArgs {
-    /// What is taken over.
+    /// The control plane that is taken over.
     #[arg(long, value_enum, default_value = "karmada")]
     from: TakeoverSource,
     /// Report what would change and which objects would be refused. Only Flotilla's record of the
@@ -123,7 +123,7 @@ pub struct TakeoverArgs {
     gates: feature_gate_flags::FeatureGateArgs,
 }
 
-/// What is taken over.
+/// The control plane that is taken over.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TakeoverSource {
     /// A Karmada, in place, or what was taken over from it with --back.

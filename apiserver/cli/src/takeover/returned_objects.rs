@@ -16,8 +16,7 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 use super::session::{TakeoverSession, write_options};
-use super::snapshot::{ResourceSnapshot, Snapshot, object_names};
-use super::webhooks::without_identity;
+use super::snapshot::{ResourceSnapshot, Snapshot, object_names, without_identity};
 
 /// The objects that are written at once.
 const CONCURRENT_WRITES: usize = 16;

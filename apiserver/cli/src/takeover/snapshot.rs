@@ -44,6 +44,26 @@ pub(super) fn object_names(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
+/// An object as it can be created again.
+pub(super) fn without_identity(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        for field in [
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "managedFields",
+            "selfLink",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        ] {
+            meta.remove(field);
+        }
+    }
+    object
+}
+
 impl ResourceSnapshot {
     /// Whether nobody changes the objects while writes are frozen.
     pub(super) fn is_frozen(&self) -> bool {

@@ -28,7 +28,7 @@ pub(super) struct TakeoverSummary {
     pub(super) api_services: Vec<String>,
     /// The webhooks that are taken out, as configuration/webhook.
     pub(super) webhooks: Vec<String>,
-    /// What to do next, or to know.
+    /// Next steps, and facts to know.
     pub(super) notes: Vec<String>,
     /// Objects that are refused or not as they should be.
     pub(super) errors: Vec<String>,

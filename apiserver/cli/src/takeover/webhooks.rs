@@ -7,8 +7,9 @@ use machinery::Gvr;
 use serde_json::Value;
 
 use super::session::write_options;
+use super::snapshot::without_identity;
 
-static VALIDATING: Gvr = Gvr::from_static(
+pub(super) static VALIDATING: Gvr = Gvr::from_static(
     "admissionregistration.k8s.io",
     "v1",
     "validatingwebhookconfigurations",
@@ -138,26 +139,6 @@ fn missing_webhooks(backup: &Value, current: &Value) -> Vec<Value> {
         is_karmada(webhook) && !present.any(|p| p["name"] == webhook["name"])
     });
     missing.cloned().collect()
-}
-
-/// An object as it can be created again.
-pub(super) fn without_identity(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(meta) = object["metadata"].as_object_mut() {
-        for field in [
-            "uid",
-            "resourceVersion",
-            "generation",
-            "creationTimestamp",
-            "managedFields",
-            "selfLink",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-        ] {
-            meta.remove(field);
-        }
-    }
-    object
 }
 
 #[cfg(test)]

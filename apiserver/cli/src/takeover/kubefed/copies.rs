@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::member_clusters::KubefedCluster;
 use crate::object_lists::list_selected;
 use crate::output;
+use crate::takeover::snapshot::object_key;
 
 /// The label of KubeFed's copies.
 const KUBEFED_MANAGED: &str = "kubefed.io/managed";
@@ -41,7 +42,7 @@ pub(super) async fn list(
         .iter()
         .map(|of_kind| {
             let templates = templates.iter().filter(|t| kind(t) == *of_kind);
-            (of_kind.clone(), templates.map(|t| key(t)).collect())
+            (of_kind.clone(), templates.map(|t| object_key(t)).collect())
         })
         .collect();
     let selector = format!("{KUBEFED_MANAGED}=true");
@@ -67,14 +68,6 @@ pub(super) async fn list(
         }
     }
     Ok(copies)
-}
-
-fn key(manifest: &Value) -> String {
-    let text = |key: &str| manifest["metadata"][key].as_str().unwrap_or_default();
-    match text("namespace") {
-        "" => text("name").to_owned(),
-        namespace => format!("{namespace}/{}", text("name")),
-    }
 }
 
 /// Waits until the Works have adopted the copies. Fails if a copy was created anew.

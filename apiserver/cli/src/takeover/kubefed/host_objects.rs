@@ -12,7 +12,7 @@ use crate::object_lists::list_selected;
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 const GROUP_SUFFIX: &str = ".kubefed.io";
 const TYPES_GROUP: &str = "types.kubefed.io";
-/// What KubeFed's controllers write for themselves.
+/// Kinds that KubeFed's controllers write for themselves.
 const INTERNAL_RESOURCES: [&str; 3] = [
     "propagatedversions",
     "clusterpropagatedversions",
