@@ -7,7 +7,7 @@ use client::{
     Api, DeleteOptions, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup,
     WriteOptions, ignore_not_found,
 };
-use controller_context::{Error, PropagationContext, TemplateInformers};
+use controller_context::{Error, PropagationContext, TemplateInformers, binding_key_of_work};
 use flotilla_runtime::{
     ClusterLister, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, StatusWriter,
     run_workers,
@@ -16,7 +16,7 @@ use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
-use karmada_api::well_known_keys::{BINDING_NAME, BINDING_NAMESPACE};
+use karmada_api::well_known_keys::BINDING_NAME;
 use karmada_api::{ResourceBinding, Rollout, RolloutPolicy};
 use machinery::Object;
 use machinery::time::Clock;
@@ -406,16 +406,6 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
-}
-
-/// The key of the ResourceBinding that a Work's annotations name.
-fn binding_key_of_work(work: &Object) -> Option<String> {
-    let annotations = work.annotations();
-    let (namespace, name) = (
-        annotations.get(BINDING_NAMESPACE)?,
-        annotations.get(BINDING_NAME)?,
-    );
-    Some(format!("{namespace}/{name}"))
 }
 
 fn is_ready(cluster: Option<&Object>) -> bool {

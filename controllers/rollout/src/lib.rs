@@ -20,4 +20,6 @@ mod revision;
 pub use controller::{RolloutController, RolloutControllerOptions};
 pub use policies::RolloutPolicies;
 pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};
-pub use revision::{TemplateRevision, verified_content};
+pub use revision::{
+    CONTROLLER_REVISIONS, TemplateRevision, is_outside_revisions, revision_number, verified_content,
+};

@@ -12,11 +12,11 @@ use overrides::CandidateOverridePolicies;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-pub(crate) static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
+pub static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 
 /// Follows from the rest of the template, and has its replicas.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// What the API server sets, and what is never propagated.
+/// Metadata that the API server sets, or that is never propagated.
 const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "finalizers",
@@ -46,6 +46,11 @@ pub struct TemplateRevision {
     pub template: Object,
     /// The override policies as of this revision.
     pub overrides: CandidateOverridePolicies,
+}
+
+/// Whether a label or annotation of a template is no part of its revisions.
+pub fn is_outside_revisions(key: &str) -> bool {
+    key == LAST_APPLIED || CLAIMS.iter().any(|(_, claim)| *claim == key)
 }
 
 /// The content of a revision. `tree`: the template with `apiVersion` and `kind`, whose replicas are
@@ -108,7 +113,7 @@ pub(crate) fn controller_revision(
 }
 
 /// The number of a ControllerRevision.
-pub(crate) fn revision_number(revision: &Object) -> i64 {
+pub fn revision_number(revision: &Object) -> i64 {
     let value = revision.value().unwrap_or_default();
     value["revision"].as_i64().unwrap_or(0)
 }

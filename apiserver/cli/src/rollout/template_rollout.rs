@@ -1,20 +1,19 @@
 //! Reads the Rollout of the template that a command names.
 
+use ::rollout::{CONTROLLER_REVISIONS, revision_number};
 use anyhow::{bail, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
 use client::{Api, ApiResource, Patch, ResourcePath, TaskGroup, WriteOptions};
 use karmada_api::names;
 use karmada_api::rollout::{REVISION_OF, ROLLOUTS};
-use machinery::{Gvr, Object};
+use machinery::Object;
 use serde_json::{Value, json};
 
 use crate::kubeconfig_flags::context_namespace;
 use crate::kubectl::ControlPlaneArgs;
 use crate::object_lists::list_all;
 use crate::resource_args::{find_resource, parse_resource_arg};
-
-const CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 
 #[derive(Args)]
 pub(super) struct TemplateArgs {
@@ -91,10 +90,7 @@ impl TemplateRollout {
             revision.meta().label(REVISION_OF) == Some(&key)
                 && owner.is_some_and(|owner| *owner.uid == *self.template.uid())
         });
-        let number = |revision: Object| {
-            let value = revision.value().unwrap_or_default();
-            (value["revision"].as_i64().unwrap_or(0), revision)
-        };
+        let number = |revision: Object| (revision_number(&revision), revision);
         let mut numbered: Vec<(i64, Object)> = all.into_iter().map(number).collect();
         numbered.sort_by_key(|(number, _)| *number);
         Ok(numbered)

@@ -1,22 +1,17 @@
 //! Writes a template back from one of its revisions.
 
-use ::rollout::verified_content;
+use ::rollout::{is_outside_revisions, verified_content};
 use anyhow::{Context, Error, anyhow, ensure};
 use client::{Api, ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::ResourceBinding;
 use karmada_api::resources::{BINDINGS, CUSTOMIZATIONS};
-use karmada_api::well_known_keys::{
-    CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
-};
 use machinery::{Gvk, Gvr};
 use serde_json::Value;
 
 use super::template_rollout::TemplateRollout;
 use crate::object_lists::list_all;
 use crate::output;
-
-const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Writes the template of a rollout back from the revision with a number, or from the one before.
 pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyhow::Result<()> {
@@ -78,7 +73,7 @@ fn revised_template(mut current: Value, mut tree: Value) -> Value {
     for map in ["labels", "annotations"] {
         let mut entries = revised[map].take();
         for (key, value) in current["metadata"][map].as_object().into_iter().flatten() {
-            if is_kept(key) {
+            if is_outside_revisions(key) {
                 entries[key] = value.clone();
             }
         }
@@ -91,22 +86,13 @@ fn revised_template(mut current: Value, mut tree: Value) -> Value {
     tree
 }
 
-/// Whether a label or annotation is no part of revisions.
-fn is_kept(key: &str) -> bool {
-    let claims = [
-        POLICY_ID,
-        CLUSTER_POLICY_ID,
-        POLICY_NAMESPACE,
-        POLICY_NAME,
-        CLUSTER_POLICY_NAME,
-    ];
-    claims.contains(&key) || key == LAST_APPLIED_CONFIGURATION
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use karmada_api::well_known_keys::POLICY_ID;
     use serde_json::json;
+
+    const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
     // proves: ROL-undo
     #[test]

@@ -1,5 +1,6 @@
 //! The state of one cluster in a rollout, and its phases.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -50,11 +51,12 @@ pub(super) fn carried_over<'a>(
     previous: &RolloutStatus,
     restages: bool,
 ) -> Vec<ClusterState<'a>> {
+    let targets: HashMap<&str, &ObservedTarget> =
+        input.targets.iter().map(|t| (t.name.as_str(), t)).collect();
     let mut all = Vec::new();
     for (stage, status) in previous.stages.iter().enumerate() {
         for cluster in &status.clusters {
-            let mut targets = input.targets.iter();
-            let observed = targets.find(|target| target.name == cluster.name);
+            let observed = targets.get(&*cluster.name).copied();
             // A cluster that has left and is a target again joins anew.
             let is_skipped = cluster.phase == RolloutPhase::Skipped;
             if restages && observed.is_none() || is_skipped && observed.is_some() {
@@ -98,10 +100,6 @@ impl<'a> ClusterState<'a> {
             state.enter(RolloutPhase::Pending, "Joined", now);
         }
         state
-    }
-
-    pub(super) fn is_target(&self, name: &str) -> bool {
-        self.status.name == name && self.observed.is_some()
     }
 
     pub(super) fn order(&self) -> (usize, &str, bool) {

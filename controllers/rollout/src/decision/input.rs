@@ -1,4 +1,4 @@
-//! What the next step of a rollout is decided from, and what is decided.
+//! The inputs and the result of the decision about the next step of a rollout.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! One step of a rollout: the clusters, which of them begin, and why others do not.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use karmada_api::rollout::{
@@ -71,8 +72,10 @@ impl<'a> RolloutStep<'a> {
         let is_somewhere = step.clusters.iter().any(|c| c.observed.is_some());
         let frontier = if is_somewhere { step.frontier() } else { 0 };
         let is_staged = step.is_staged();
+        let targets = step.clusters.iter().filter_map(|c| c.observed);
+        let mut names: HashSet<&str> = targets.map(|target| target.name.as_str()).collect();
         for target in input.targets {
-            if step.clusters.iter().any(|c| c.is_target(&target.name)) {
+            if !names.insert(&target.name) {
                 continue;
             }
             let revision = match !is_staged || target.stage < frontier {
