@@ -1,4 +1,4 @@
-//! What KubeFed's users know: kinds that are switched while the control plane runs, namespaces that
+//! Options of KubeFed: kinds that are switched while the control plane runs, namespaces that
 //! gate their contents, and objects that a member keeps for itself.
 
 use serde_json::{Value, json};

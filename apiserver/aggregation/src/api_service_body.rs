@@ -40,12 +40,3 @@ pub(super) fn owner_references(role: Option<&Object>) -> Value {
     };
     role.map(reference).into_iter().collect()
 }
-
-/// Whether the host reports an APIService as available.
-pub(super) fn is_available(existing: &Value) -> bool {
-    let conditions = existing["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c["type"] == "Available" && c["status"] == "True")
-}

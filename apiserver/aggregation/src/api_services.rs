@@ -14,12 +14,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, DeleteOptions, Patch, ResourcePath, TaskGroup, WriteOptions, ignore_not_found};
 use karmada_api::addons::Addon;
+use machinery::conditions::is_condition_true;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{FailureLogLimiter, Gvr, Object};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::api_service_body::{desired_api_service, is_available, owner_references};
+use super::api_service_body::{desired_api_service, owner_references};
 use super::group_versions::{
     ApiServiceOwner, MetricsApiServicePolicy, RegistrationPolicy, ServedGroupVersion,
     foreign_server,
@@ -355,7 +356,7 @@ impl ApiServiceControllerInner {
             false => bundle.to_owned(),
         };
         let mut change = desired_api_service(version, &self.service, &bundle, None);
-        let available = is_available(&existing);
+        let available = is_condition_true(&existing, "Available");
         if contains(&existing, &change) {
             if available {
                 return Ok(true);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use client::{Api, ListOptions, ResourcePath};
+use machinery::conditions::is_condition_true;
 use machinery::{Gvr, Object};
 use serde_json::Value;
 
@@ -80,9 +81,7 @@ fn served_plural(
         && has(&spec["versions"], &|v| {
             v["name"] == version && v["served"] == true
         })
-        && has(&value["status"]["conditions"], &|c| {
-            c["type"] == "Established" && c["status"] == "True"
-        });
+        && is_condition_true(&value, "Established");
     let plural = spec["names"]["plural"].as_str().map(str::to_owned);
     Ok(plural.filter(|_| serves))
 }

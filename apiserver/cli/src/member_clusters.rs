@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -10,6 +11,7 @@ use client::remote::{RemoteApi, RestConfig};
 use client::{Api, TaskGroup};
 use karmada_api::resources::CLUSTERS;
 
+use crate::kubeconfig_flags::load_cluster_config;
 use crate::object_lists::list_all;
 
 /// The names of all registered clusters, sorted.
@@ -51,6 +53,20 @@ pub(crate) fn member_config(control: &RestConfig, cluster: &str) -> anyhow::Resu
         server: server.with_context(|| format!("the name of the cluster {cluster:?}"))?,
         ..control.clone()
     })
+}
+
+/// The configuration for a registered member: that of its kubeconfig, whose context has the name of
+/// the cluster by default, or else through the cluster proxy.
+pub(crate) fn load_member_config(
+    control: &RestConfig,
+    cluster: &str,
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> anyhow::Result<RestConfig> {
+    match kubeconfig {
+        None => member_config(control, cluster),
+        Some(_) => load_cluster_config(kubeconfig, Some(context.unwrap_or(cluster).to_owned())),
+    }
 }
 
 /// A registered member and the client for it.

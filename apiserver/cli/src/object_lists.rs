@@ -44,6 +44,14 @@ pub(crate) async fn list_selected(
     }
 }
 
+/// The resource of the policies of a namespace; of cluster policies for an empty one.
+pub(crate) fn policy_resource(namespace: &str) -> &'static Gvr {
+    match namespace {
+        "" => &CLUSTER_POLICIES,
+        _ => &POLICIES,
+    }
+}
+
 /// The namespaces whose policies are listed, in addition to cluster-scoped policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListedPolicyNamespaces<'a> {

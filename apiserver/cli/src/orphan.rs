@@ -278,7 +278,7 @@ fn is_held(template: &Object) -> bool {
     template.meta().deleting && finalizers.iter().any(|f| f == WAIT_FOR_REMOVAL_FINALIZER)
 }
 
-/// What the deletion of a template would leave.
+/// The objects that the deletion of a template would leave.
 struct OrphanState {
     annotated: bool,
     by_policy: bool,

@@ -13,7 +13,7 @@ pub(crate) struct DisablingConfigs {
     pub(crate) status: Option<String>,
 }
 
-/// What is switched off for a kind; nothing for users who may not read the configuration.
+/// The switches that are off for a kind; none for users who may not read the configuration.
 pub(crate) async fn find_disabling_configs(api: &dyn Api, kind: &ApiResource) -> DisablingConfigs {
     let (plural, group) = (&kind.resource.resource, &kind.resource.group);
     let name = match group.is_empty() {

@@ -1,4 +1,4 @@
-//! Sets a condition in a list of conditions and leaves the others alone
+//! Reads a condition of an object, or sets one in a list and leaves the others alone
 //! (`apimachinery/pkg/api/meta/conditions.go`).
 
 use serde_json::Value;
@@ -50,6 +50,13 @@ pub fn set_json_condition(all: &mut Value, condition: Value) -> bool {
     }
     *all = Value::Array(vec![condition]);
     true
+}
+
+/// Whether an object has a condition of a type with the status True.
+pub fn is_condition_true(object: &Value, condition_type: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|c| c["type"] == condition_type && c["status"] == "True")
 }
 
 #[cfg(test)]

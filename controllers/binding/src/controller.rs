@@ -1,13 +1,12 @@
 //! Reconciles bindings: enqueues them after changes, and writes and deletes their Works.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Informer, InformerEvent, InvolvedObject, TaskGroup};
 use controller_context::{
     DesiredWork, Error, ManifestMemoryBudget, NamespaceGates, PropagationContext,
-    TemplateInformers, WorkClient, is_small_tree, set_metadata_entry,
+    TemplateInformers, WorkClient, binding_key_of_work, is_small_tree, set_metadata_entry,
 };
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping,
@@ -20,9 +19,9 @@ use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use karmada_api::rollout::REVISION;
 use karmada_api::well_known_keys::{
-    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
-    BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
-    OVERRIDDEN_FIELDS, STATUS_COLLECTION, STATUS_COLLECTION_DISABLED,
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID,
+    CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, OVERRIDDEN_FIELDS, STATUS_COLLECTION,
+    STATUS_COLLECTION_DISABLED,
 };
 use karmada_api::{
     FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, kind_in_namespace, names,
@@ -40,14 +39,13 @@ use crate::event_filter::needs_reconcile;
 use crate::gated_targets::{follow_gates, within_gate};
 use crate::manifest::{PerClusterManifestPreparer, WorkSource, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
+use crate::removed_bindings::RemovedBindings;
 use crate::work_cleanup::plan_cleanup;
 
 const BY_BINDING: &str = "binding";
 const BINDING_WORKERS: usize = 8;
 /// Concurrent writes of Works of one binding.
 const MAX_CONCURRENT_WORK_WRITES: usize = 16;
-/// The maximum number of deleted bindings that are remembered.
-const MAX_REMOVED_BINDINGS: usize = 10_000;
 /// A manifest stands in memory as a tree, as part of the Work that is read or written, and
 /// as that Work's encoded form.
 const COPIES: usize = 3;
@@ -88,25 +86,6 @@ pub struct BindingController {
     removed_bindings: Mutex<RemovedBindings>,
     pub(crate) revisions: RevisionResolver,
     namespace_gates: NamespaceGates,
-}
-
-#[derive(Default)]
-struct RemovedBindings {
-    ids: HashMap<BindingKey, String>,
-    order: VecDeque<BindingKey>,
-}
-
-impl RemovedBindings {
-    fn insert(&mut self, key: BindingKey, id: String) {
-        if self.ids.insert(key.clone(), id).is_none() {
-            self.order.push_back(key);
-        }
-        if self.order.len() > MAX_REMOVED_BINDINGS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-    }
 }
 
 impl BindingController {
@@ -233,11 +212,11 @@ impl BindingController {
     /// Enqueues a deleted binding whose Work appears late: its creation was under way while the
     /// other Works were deleted, or a former leader made it.
     fn on_work_created(&self, change: &InformerEvent<'_>) {
-        if change.in_initial_list || self.removed_bindings.lock().ids.is_empty() {
+        if change.in_initial_list || self.removed_bindings.lock().is_empty() {
             return;
         }
         if let Some(key) = binding_key_of_work(change.object())
-            && self.removed_bindings.lock().ids.contains_key(&key)
+            && self.removed_bindings.lock().id_of(&key).is_some()
         {
             self.queue.add(key);
         }
@@ -250,7 +229,7 @@ impl BindingController {
             (&CLUSTER_BINDINGS, &self.cluster_bindings)
         };
         let Some(binding) = informer.get_by_key(key) else {
-            let removed = self.removed_bindings.lock().ids.get(key).cloned();
+            let removed = self.removed_bindings.lock().id_of(key);
             if let Some(id) = removed {
                 self.delete_works(key, &id).await?;
             }
@@ -609,17 +588,4 @@ fn parse_manifest(served: &RestMapping, template: &Object) -> Result<Value, Erro
         metadata.remove("managedFields");
     }
     Ok(tree)
-}
-
-/// The key of the binding that a Work's annotations name.
-fn binding_key_of_work(work: &Object) -> Option<BindingKey> {
-    let annotations = work.annotations();
-    if let Some(name) = annotations.get(CLUSTER_BINDING_NAME) {
-        return Some(name.to_owned());
-    }
-    let (namespace, name) = (
-        annotations.get(BINDING_NAMESPACE)?,
-        annotations.get(BINDING_NAME)?,
-    );
-    Some(format!("{namespace}/{name}"))
 }

@@ -11,6 +11,7 @@ mod gated_targets;
 mod manifest;
 mod metrics;
 mod override_event_handler;
+mod removed_bindings;
 mod staged_works;
 mod work_cleanup;
 

@@ -29,7 +29,7 @@ pub use object_metadata::{
 pub use template_filter::{NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
 pub use type_configs::{TypeConfigTarget, TypeConfigs};
-pub use work_client::{DesiredWork, WorkClient, complete_manifest};
+pub use work_client::{DesiredWork, WorkClient, binding_key_of_work, complete_manifest};
 pub use work_conditions::{
     APPLIED, AVAILABLE, WorkHealth, set_derived_conditions, time_until_degraded,
 };

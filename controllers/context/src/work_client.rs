@@ -10,9 +10,9 @@ use karmada_api::prune::{prune, record_managed_keys};
 use karmada_api::resources::WORKS;
 use karmada_api::rollout::REVISION;
 use karmada_api::well_known_keys::{
-    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_ID, CLUSTER_BINDING_ID, MANAGED,
-    MANAGED_VALUE, OVERRIDDEN_FIELDS, STATUS_COLLECTION, TEMPLATE_UID, WORK_FINALIZER, WORK_ID,
-    WORK_NAME, WORK_NAMESPACE,
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_ID, BINDING_NAME, BINDING_NAMESPACE,
+    CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME, MANAGED, MANAGED_VALUE, OVERRIDDEN_FIELDS,
+    STATUS_COLLECTION, TEMPLATE_UID, WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
 use machinery::Object;
 use serde_json::{Map, Value, json};
@@ -41,6 +41,20 @@ const COMPUTED_ANNOTATIONS: [&str; 5] = [
     STATUS_COLLECTION,
     REVISION,
 ];
+
+/// The key of the binding that a Work's annotations name: `namespace/name`, or the name of a cluster
+/// binding.
+pub fn binding_key_of_work(work: &Object) -> Option<String> {
+    let annotations = work.annotations();
+    if let Some(name) = annotations.get(CLUSTER_BINDING_NAME) {
+        return Some(name.to_owned());
+    }
+    let (namespace, name) = (
+        annotations.get(BINDING_NAMESPACE)?,
+        annotations.get(BINDING_NAME)?,
+    );
+    Some(format!("{namespace}/{name}"))
+}
 
 /// A Work as its controller needs it.
 #[derive(Debug)]

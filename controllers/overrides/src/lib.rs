@@ -30,7 +30,8 @@ use serde_json::{Value, json};
 const MAX_RECORD_BYTES: usize = 240 << 10;
 
 /// The override policies by namespace and by what their selectors name: among thousands of policies,
-/// a template decodes only those that may select it.
+/// a template decodes only those that may select it. Labels are no part of the keys: the interpreter
+/// may change them before policies are applied.
 const SELECTED_INDEX: &str = "selected-resources";
 
 /// Finds the override policies that may apply to a manifest.

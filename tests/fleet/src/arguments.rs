@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use crate::sizes::{FleetSize, SIZES};
 
-/// What to measure, and with which server.
+/// The size to measure, and the server.
 pub struct FleetArguments {
     pub size: &'static FleetSize,
     /// The binary under test.

@@ -21,7 +21,7 @@ pub(crate) enum FleetGoal {
 pub struct FleetReport {
     size: &'static FleetSize,
     reference_seconds: f64,
-    /// What must never happen: objects lost or doubled, and writes after a restart.
+    /// Faults that must never happen: objects lost or doubled, and writes after a restart.
     pub violations: Vec<String>,
 }
 

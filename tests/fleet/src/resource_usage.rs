@@ -1,4 +1,4 @@
-//! What server, load and members have used: CPU, the disk, and bytes on the wire.
+//! Measures the CPU, the disk and the bytes on the wire that server, load and members have used.
 
 use harness::process_stat::own_threads_cpu_seconds;
 

@@ -71,7 +71,7 @@ impl TakeoverImporter {
             let kind = &resource.kind.gvk.kind;
             let objects = list_resource(&*self.follower.host, gvr, kind).await;
             let objects = objects.with_context(|| format!("the host's {gvr}"))?;
-            // What the host does not serve is Flotilla's own.
+            // A kind that the host does not serve is Flotilla's own.
             let Some(objects) = objects else {
                 continue;
             };

@@ -2,6 +2,7 @@
 
 use client::{Api, Error, Result};
 use machinery::Gvr;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -67,7 +68,7 @@ async fn read_page(api: &dyn Api, path: &str, continue_token: &str) -> Result<Li
     for limit in PAGE_LIMITS {
         let token = match continue_token {
             "" => String::new(),
-            token => format!("&continue={}", percent_encoded(token)),
+            token => format!("&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC)),
         };
         match api.get_raw(&format!("{path}?limit={limit}{token}")).await {
             Ok(body) => {
@@ -79,16 +80,4 @@ async fn read_page(api: &dyn Api, path: &str, continue_token: &str) -> Result<Li
         }
     }
     Err(too_large.unwrap_or_else(|| Error::Protocol(format!("{path} has no answer"))))
-}
-
-/// A query value; a token is text that the server has chosen.
-fn percent_encoded(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                char::from(byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
 }

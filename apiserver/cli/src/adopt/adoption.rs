@@ -6,7 +6,6 @@ use std::fmt;
 
 use anyhow::{Context, anyhow, ensure};
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
-use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
 use karmada_api::well_known_keys::{
     CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE, SKIP_AUTO_PROPAGATION,
 };
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::candidates::CandidateObject;
 use super::differences::{FieldDifference, field_differences};
+use crate::object_lists::policy_resource;
 use crate::promote::promotion::{Promotion, PromotionOptions};
 
 /// The clusters that a policy names.
@@ -34,7 +34,7 @@ impl fmt::Display for PropagatedByItself {
 
 impl std::error::Error for PropagatedByItself {}
 
-/// What is written for an object.
+/// The write that makes an object a template.
 pub(super) enum AdoptionStep {
     /// The policy, and then the template.
     CreateTemplate,
@@ -231,13 +231,6 @@ async fn extend_policy(control: &dyn Api, policy: &Object, cluster: &str) -> cli
     let options = WriteOptions::default();
     control.patch(at, Patch::Merge(patch), &options).await?;
     Ok(())
-}
-
-fn policy_resource(namespace: &str) -> &'static Gvr {
-    match namespace {
-        "" => &CLUSTER_POLICIES,
-        _ => &POLICIES,
-    }
 }
 
 fn policy_path(promotion: &Promotion) -> anyhow::Result<ResourcePath<'_>> {

@@ -12,7 +12,7 @@ use simulation::SkippedPropagatingFilter;
 use crate::object_lists::list_selected;
 
 pub(super) static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
-/// What the controllers of a cluster create in every namespace, or from other objects.
+/// Objects that the controllers of a cluster create in every namespace, or from others.
 const GENERATED_RESOURCES: [(&str, &str); 5] = [
     ("", "endpoints"),
     ("", "events"),

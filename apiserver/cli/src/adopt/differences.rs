@@ -41,7 +41,7 @@ impl fmt::Display for FieldDifference {
     }
 }
 
-/// What a Work with this manifest would change in the object of the member, in the order of the
+/// The changes that a Work with this manifest would make in the member's object, in the order of the
 /// fields. The values of a Secret are hidden.
 pub(super) fn field_differences(member: &Value, manifest: &Value) -> Vec<FieldDifference> {
     let is_secret = manifest["kind"] == "Secret" && manifest["apiVersion"] == "v1";

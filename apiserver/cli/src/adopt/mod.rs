@@ -29,9 +29,8 @@ use machinery::{Gvr, Object, duration};
 use report::{AdoptionReport, AdoptionResult, AdoptionRow};
 use tokio::time::Instant;
 
-use crate::kubeconfig_flags::load_cluster_config;
 use crate::kubectl::ControlPlaneArgs;
-use crate::member_clusters::{member_config, verify_clusters_exist};
+use crate::member_clusters::{load_member_config, verify_clusters_exist};
 use crate::object_lists::{list_all, list_selected};
 use crate::output;
 use crate::printers::{OutputFormat, encode_output};
@@ -147,16 +146,12 @@ async fn connect(
     let config = options.control.load_config()?;
     let control = RemoteApi::new(config.clone(), tasks)?;
     verify_clusters_exist(&control, &[cluster.to_owned()]).await?;
-    let member = match &options.cluster_kubeconfig {
-        None => member_config(&config, cluster)?,
-        Some(file) => {
-            let context = options.cluster_context.clone();
-            load_cluster_config(
-                Some(file),
-                Some(context.unwrap_or_else(|| cluster.to_owned())),
-            )?
-        }
-    };
+    let member = load_member_config(
+        &config,
+        cluster,
+        options.cluster_kubeconfig.as_deref(),
+        options.cluster_context.as_deref(),
+    )?;
     let member = RemoteApi::new(member, tasks)?;
     let request = AdoptionRequest {
         cluster,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::differences::FieldDifference;
 use crate::printers::format_table;
 
-/// What became of an object.
+/// The outcome for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum AdoptionResult {
     /// A Work carries the object, which is the same as before.

@@ -8,16 +8,16 @@ use anyhow::Context;
 use client::{Api, ApiResource, ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::policy::ResourceSelector;
-use karmada_api::resources::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, CUSTOMIZATIONS, POLICIES,
-};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, CUSTOMIZATIONS};
 use karmada_api::{FeatureGates, PropagationPolicy, names};
-use machinery::{Gvr, Object};
+use machinery::Object;
 use serde_json::Value;
 
 use super::policies::{self, DefaultPolicyNamespace};
 use crate::namespace_gate::read_gate;
-use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
+use crate::object_lists::{
+    ListedPolicyNamespaces, list_all, list_overrides, list_policies, policy_resource,
+};
 use crate::type_configs::find_disabling_configs;
 
 /// A policy before the change, if it exists, and after it.
@@ -146,14 +146,6 @@ async fn inputs_of(
         templates: affected,
         unserved_kinds: unknown,
     })
-}
-
-fn policy_resource(namespace: &str) -> &'static Gvr {
-    if namespace.is_empty() {
-        &CLUSTER_POLICIES
-    } else {
-        &POLICIES
-    }
 }
 
 /// Applies a policy as a server-side dry run.

@@ -14,9 +14,9 @@ use client::{Api, ApiResource, ResourcePath, ShutdownToken, TaskGroup};
 use promotion::{Promotion, PromotionOptions};
 use serde_json::Value;
 
-use crate::kubeconfig_flags::{context_namespace, load_cluster_config};
+use crate::kubeconfig_flags::context_namespace;
 use crate::kubectl::ControlPlaneArgs;
-use crate::member_clusters::{member_config, verify_clusters_exist};
+use crate::member_clusters::{load_member_config, verify_clusters_exist};
 use crate::output;
 use crate::printers::{OutputFormat, encode_output};
 use crate::resource_args::{find_resource, parse_resource_arg};
@@ -84,16 +84,12 @@ async fn promote(arguments: &PromoteArgs, tasks: &TaskGroup) -> anyhow::Result<(
     let config = arguments.control.load_config()?;
     let control = RemoteApi::new(config.clone(), tasks)?;
     verify_clusters_exist(&control, std::slice::from_ref(&arguments.cluster)).await?;
-    let member = match &arguments.cluster_kubeconfig {
-        None => member_config(&config, &arguments.cluster)?,
-        Some(file) => {
-            let context = arguments.cluster_context.as_ref();
-            load_cluster_config(
-                Some(file),
-                Some(context.unwrap_or(&arguments.cluster).clone()),
-            )?
-        }
-    };
+    let member = load_member_config(
+        &config,
+        &arguments.cluster,
+        arguments.cluster_kubeconfig.as_deref(),
+        arguments.cluster_context.as_deref(),
+    )?;
     let member = RemoteApi::new(member, tasks)?;
     let namespace = match &arguments.namespace {
         Some(namespace) => namespace.clone(),

@@ -5,10 +5,11 @@ use anyhow::{Context, bail};
 use client::{Api, ApiResource, ResourcePath, WriteOptions};
 use karmada_api::names;
 use karmada_api::prune::prune;
-use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
 use karmada_api::well_known_keys::CONFLICT_RESOLUTION;
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
+
+use crate::object_lists::policy_resource;
 
 /// How objects are promoted.
 pub(crate) struct PromotionOptions {
@@ -134,11 +135,7 @@ impl Promotion {
     }
 
     async fn create_policy(&self, control: &dyn Api) -> anyhow::Result<()> {
-        let resource = match self.namespace.as_str() {
-            "" => &CLUSTER_POLICIES,
-            _ => &POLICIES,
-        };
-        let at = ResourcePath::collection(resource, &self.namespace);
+        let at = ResourcePath::collection(policy_resource(&self.namespace), &self.namespace);
         let options = WriteOptions::default();
         match control
             .create(at, self.policy.clone().into(), &options)

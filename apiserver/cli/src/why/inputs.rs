@@ -41,7 +41,7 @@ pub(crate) struct WhyInputs {
     pub(crate) namespace_gate: Option<Vec<String>>,
     /// The FederatedTypeConfig that switches something off for the kind.
     pub(crate) disabled_by: DisablingConfigs,
-    /// What keeps the ReplicaSchedulingPreference from having an effect.
+    /// Reasons why the ReplicaSchedulingPreference has no effect.
     pub(crate) preference_remarks: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What keeps a ReplicaSchedulingPreference from having the effect that its author may expect.
+//! Finds why a ReplicaSchedulingPreference has not the effect that its author may expect.
 
 use std::collections::BTreeMap;
 

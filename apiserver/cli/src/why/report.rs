@@ -28,7 +28,7 @@ pub(crate) struct WhyReport {
     /// The only clusters that the gate of the namespace lets the template go to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace_gate: Option<Vec<String>>,
-    /// What the deletion of the template does, if it does not just delete the copies.
+    /// The effect of a deletion of the template, if it does not just delete the copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deletion: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

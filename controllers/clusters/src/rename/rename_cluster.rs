@@ -18,7 +18,7 @@ use karmada_api::resources::{CLUSTERS, WORKS};
 use karmada_api::well_known_keys::{
     BINDING_NAME, CLUSTER_BINDING_NAME, TAINT_NOT_READY, TAINT_UNREACHABLE, TAINT_UNSCHEDULABLE,
 };
-use karmada_api::{Cluster, names};
+use karmada_api::{Cluster, Work, names};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub struct RenameSpec {
     pub dry_run: bool,
 }
 
-/// What a rename has changed, or would change.
+/// The changes of a rename, done or planned.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RenameReport {
     pub bindings: usize,
@@ -135,7 +135,7 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// What names the cluster. Policies are refused unless they may be changed.
+    /// The objects that name the cluster. Policies are refused unless they may be changed.
     async fn check_references(&self) -> Result<RenameReport, RenameError> {
         let RenameSpec { old, new, .. } = self.spec;
         let naming = named_clusters::list_naming(self.control, old, new).await?;
@@ -386,7 +386,7 @@ impl Rename<'_> {
         let new_works = self.list_works(&self.spec.new).await?;
         let applied: BTreeSet<&str> = new_works
             .iter()
-            .filter(|work| has_condition(work, "Applied"))
+            .filter(|work| is_applied(work))
             .map(Object::name)
             .collect();
         let old_works = self.list_works(&self.spec.old).await?;
@@ -486,11 +486,12 @@ fn is_ready(cluster: &Object) -> bool {
     cluster.decode::<Cluster>().is_ok_and(|c| c.is_ready())
 }
 
-fn has_condition(object: &Object, kind: &str) -> bool {
-    let value = object.value().unwrap_or_default();
-    let conditions = value["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|c| c["type"] == kind && c["status"] == "True")
+fn is_applied(work: &Object) -> bool {
+    let view = work.decode::<Work>();
+    view.is_ok_and(|work| {
+        work.condition("Applied")
+            .is_some_and(|c| c.status == "True")
+    })
 }
 
 fn is_work_of_binding(annotations: &BTreeMap<String, String>) -> bool {

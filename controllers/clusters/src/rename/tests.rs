@@ -141,7 +141,7 @@ impl RenameFixture {
         }
     }
 
-    /// What the controllers do on both sides.
+    /// Acts as the controllers of both sides do.
     async fn run_controllers(&self) {
         loop {
             for mut secret in self.member.list_objects(&SECRETS) {

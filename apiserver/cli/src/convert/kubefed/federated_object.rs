@@ -77,7 +77,7 @@ pub(super) fn convert(
         template["metadata"]["labels"][SKIP_AUTO_PROPAGATION] = json!("true");
     }
     if is_namespace && propagates {
-        // What lies in it goes only where it goes itself.
+        // Its contents go only where it goes itself.
         template["metadata"]["annotations"][NAMESPACE_GATE] = json!("true");
     }
     if !rules.is_empty() {

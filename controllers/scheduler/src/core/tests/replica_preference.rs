@@ -68,7 +68,7 @@ fn a_preference_selects_clusters_and_divides_replicas() {
             false,
             "a:3 b:3",
         ),
-        // What clusters have stays without rebalance, unless a reschedule was triggered.
+        // Present replicas stay without rebalance, unless a reschedule was triggered.
         (
             json!({"totalReplicas": 6, "clusters": even}),
             &none,
@@ -94,7 +94,7 @@ fn a_preference_selects_clusters_and_divides_replicas() {
             false,
             "a:0 b:0",
         ),
-        // What is due beyond the capacity of `b` runs in `a`, and is offered to `b` nevertheless.
+        // Replicas beyond the capacity of `b` run in `a`, and are offered to `b` nevertheless.
         (rebalance(&even), &json!({"b": 1}), false, "a:5 b:3"),
         (
             json!({"totalReplicas": 6, "clusters": even}),

@@ -132,7 +132,7 @@ proptest! {
             prop_assert!(planned.replicas <= preference.max_replicas.unwrap_or(i64::MAX));
             prop_assert!(planned.replicas <= cluster.capacity.unwrap_or(i64::MAX));
             prop_assert!(planned.overflow == 0 || cluster.capacity == Some(planned.replicas));
-            // What is left could go to no cluster with a weight.
+            // The rest could go to no cluster with a weight.
             let takes_more = preference.weight > 0
                 && planned.replicas < preference.max_replicas.unwrap_or(i64::MAX).min(cluster.capacity.unwrap_or(i64::MAX));
             prop_assert!(sum == total || !takes_more);
