@@ -47,8 +47,8 @@ pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> an
     let waiting = "writes to be refused";
     session
         .wait_for(waiting, async || {
-            let refused = is_refused(session, snapshot).await?;
-            Ok(refused.unwrap_or(true).then_some(()))
+            let is_frozen = is_refused(session, snapshot).await?.unwrap_or(true);
+            Ok(is_frozen.then_some(()))
         })
         .await?;
     tokio::time::sleep(SETTLE_PAUSE).await;
@@ -70,8 +70,8 @@ pub(super) async fn wait_until_thawed(
 ) -> anyhow::Result<()> {
     session
         .wait_for("writes to be accepted", async || {
-            let refused = is_refused(session, snapshot).await?;
-            Ok((!refused.unwrap_or(false)).then_some(()))
+            let is_frozen = is_refused(session, snapshot).await?.unwrap_or(false);
+            Ok((!is_frozen).then_some(()))
         })
         .await
 }
