@@ -7,6 +7,7 @@ use karmada_api::resources::CLUSTERS;
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;
 
+/// Print the names of all clusters.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla cluster-names")]
 pub struct ClusterNamesArgs {

@@ -98,6 +98,11 @@ pub(crate) fn context_namespace(config: &RestConfig) -> String {
     }
 }
 
+/// The namespace of a command line, or else that of the context.
+pub(crate) fn namespace_or_context(namespace: Option<&String>, config: &RestConfig) -> String {
+    namespace.map_or_else(|| context_namespace(config), String::clone)
+}
+
 /// Loads the kubeconfig of a member cluster; without a file, that of the environment.
 pub(crate) fn load_cluster_config(
     file: Option<&Path>,

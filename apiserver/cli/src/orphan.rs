@@ -6,9 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use client::remote::RemoteApi;
-use client::{
-    Api, ApiResource, ListOptions, Patch, ResourcePath, ShutdownToken, TaskGroup, WriteOptions,
-};
+use client::{Api, ListOptions, Patch, ResourcePath, ShutdownToken, TaskGroup, WriteOptions};
 use karmada_api::resources::{CLUSTER_POLICIES, POLICIES, WORKS};
 use karmada_api::well_known_keys::{
     CLUSTER_POLICY_NAME, KUBEFED_ORPHAN, ORPHAN, POLICY_NAME, POLICY_NAMESPACE,
@@ -19,10 +17,10 @@ use machinery::{Object, duration};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::kubeconfig_flags::context_namespace;
+use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::output;
-use crate::resource_args::{find_resource, parse_resource_arg};
+use crate::resource_args::{ObjectArg, parse_resource_arg};
 
 /// How often the Works are read while the control plane acts.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -116,25 +114,13 @@ pub async fn run(arguments: OrphanArgs) -> anyhow::Result<()> {
 
 impl OrphanTarget {
     async fn template(&self, tasks: &TaskGroup) -> anyhow::Result<OrphanedTemplate> {
-        let (kind, name) = parse_resource_arg(&self.resource)?;
+        let named = parse_resource_arg(&self.resource)?;
         let config = self.control.load_config()?;
-        let namespace = match &self.namespace {
-            Some(namespace) => namespace.clone(),
-            None => context_namespace(&config),
-        };
+        let namespace = namespace_or_context(self.namespace.as_ref(), &config);
         let api = RemoteApi::new(config, tasks)?;
         let served = api.discover().await?.resources;
-        let resource = find_resource(&served, kind)?.clone();
-        let namespace = match resource.namespaced {
-            true => namespace,
-            false => String::new(),
-        };
-        Ok(OrphanedTemplate {
-            api,
-            resource,
-            namespace,
-            name: name.to_owned(),
-        })
+        let object = ObjectArg::find(&served, named, namespace)?;
+        Ok(OrphanedTemplate { api, object })
     }
 
     async fn status(&self, tasks: &TaskGroup) -> anyhow::Result<()> {
@@ -177,35 +163,29 @@ impl OrphanChangeArgs {
 /// A template of the control plane.
 struct OrphanedTemplate {
     api: RemoteApi,
-    resource: ApiResource,
-    namespace: String,
-    name: String,
+    object: ObjectArg,
 }
 
 impl OrphanedTemplate {
     fn text(&self) -> String {
-        let kind = self.resource.kind.to_lowercase();
-        match self.namespace.as_str() {
-            "" => format!("{kind}/{}", self.name),
-            namespace => format!("{kind}/{} of namespace {namespace}", self.name),
+        let kind = self.object.resource.kind.to_lowercase();
+        match self.object.namespace.as_str() {
+            "" => format!("{kind}/{}", self.object.name),
+            namespace => format!("{kind}/{} of namespace {namespace}", self.object.name),
         }
-    }
-
-    fn path(&self) -> ResourcePath<'_> {
-        ResourcePath::object(&self.resource.resource, &self.namespace, &self.name)
     }
 
     /// Refuses a change that comes too late.
     async fn check_not_held(&self) -> anyhow::Result<()> {
-        let template = self.api.get(self.path()).await?;
+        let template = self.api.get(self.object.path()).await?;
         if !is_held(&template) {
             return Ok(());
         }
-        let kind = self.resource.kind.to_lowercase();
+        let kind = self.object.resource.kind.to_lowercase();
         bail!(
             "{} is deleted, and waits until its copies are gone: they are being deleted already; `flotilla why {kind}/{}` names them",
             self.text(),
-            self.name
+            self.object.name
         )
     }
 
@@ -220,12 +200,12 @@ impl OrphanedTemplate {
             dry_run,
             ..WriteOptions::default()
         };
-        self.api.patch(self.path(), patch, &options).await?;
+        self.api.patch(self.object.path(), patch, &options).await?;
         Ok(())
     }
 
     async fn read(&self) -> anyhow::Result<OrphanState> {
-        let template = self.api.get(self.path()).await?;
+        let template = self.api.get(self.object.path()).await?;
         let works = self.list_works().await?;
         Ok(OrphanState {
             annotated: is_orphaned_on_deletion(&template.annotations()),
@@ -237,7 +217,11 @@ impl OrphanedTemplate {
 
     /// Whether each Work of the template leaves its object.
     async fn list_works(&self) -> anyhow::Result<Vec<bool>> {
-        let name = names::work_name(&self.resource.kind, &self.name, &self.namespace);
+        let name = names::work_name(
+            &self.object.resource.kind,
+            &self.object.name,
+            &self.object.namespace,
+        );
         let options = ListOptions {
             field_selector: format!("metadata.name={name}"),
             ..ListOptions::default()

@@ -19,7 +19,7 @@ use karmada_api::resources::REBALANCERS;
 use machinery::{Object, duration};
 use serde_json::json;
 
-use crate::kubeconfig_flags::context_namespace;
+use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::output;
 use crate::resource_args::{find_resource, parse_resource_arg};
@@ -64,10 +64,7 @@ pub async fn run(arguments: RebalanceArgs) -> anyhow::Result<()> {
 
 async fn rebalance(arguments: &RebalanceArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
     let config = arguments.control.load_config()?;
-    let namespace = match &arguments.namespace {
-        Some(namespace) => namespace.clone(),
-        None => context_namespace(&config),
-    };
+    let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
     let api = RemoteApi::new(config, tasks)?;
     let workloads = find_workloads(&api, arguments, &namespace).await?;
     let body = json!({

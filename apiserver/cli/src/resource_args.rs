@@ -2,7 +2,7 @@
 //! finds their resource among those that the server serves.
 
 use anyhow::{anyhow, bail};
-use client::ApiResource;
+use client::{ApiResource, ResourcePath};
 
 /// Splits `TYPE/NAME` or `TYPE NAME` into type and name.
 pub(crate) fn parse_resource_arg(typed: &[String]) -> anyhow::Result<(&str, &str)> {
@@ -16,6 +16,39 @@ pub(crate) fn parse_resource_arg(typed: &[String]) -> anyhow::Result<(&str, &str
             Ok((kind, name))
         }
         _ => bail!("specify one resource as TYPE/NAME or TYPE NAME, such as deploy/web"),
+    }
+}
+
+/// The object that the arguments of a command name.
+pub(crate) struct ObjectArg {
+    pub(crate) resource: ApiResource,
+    /// Empty for a cluster-scoped object.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl ObjectArg {
+    /// Finds the resource of a type and a name, as [`parse_resource_arg`] returns them, among those
+    /// that the server serves.
+    pub(crate) fn find(
+        served: &[ApiResource],
+        (kind, name): (&str, &str),
+        namespace: String,
+    ) -> anyhow::Result<Self> {
+        let resource = find_resource(served, kind)?.clone();
+        let namespace = match resource.namespaced {
+            true => namespace,
+            false => String::new(),
+        };
+        Ok(Self {
+            resource,
+            namespace,
+            name: name.to_owned(),
+        })
+    }
+
+    pub(crate) fn path(&self) -> ResourcePath<'_> {
+        ResourcePath::object(&self.resource.resource, &self.namespace, &self.name)
     }
 }
 

@@ -103,8 +103,6 @@ impl AggregatedServer {
         let listener = listener::bind(setup.listen).await?;
         let address = listener.local_addr().context("no local address")?;
         let serving = ServingCertificateSecretManager::open(&host, &setup.service, &clock).await?;
-        let namespace = &setup.service.namespace;
-        let takeover = TakeoverFollower::open(&host, namespace, setup.await_takeover).await?;
 
         let server_tasks = TaskGroup::new(ShutdownToken::new());
         let delegation =
@@ -132,10 +130,7 @@ impl AggregatedServer {
         };
         let table = resources.registry.table();
         let served = aggregation::registered_versions(&table, setup.metrics_api_services);
-        let importer = takeover.clone().map(|follower| {
-            let (registry, own) = (Arc::clone(&resources.registry), Arc::clone(&resources.api));
-            TakeoverImporter::new(follower, registry, own)
-        });
+        let (registry, own) = (Arc::clone(&resources.registry), Arc::clone(&resources.api));
         let http = delegation.http_server(resources.registry, options);
         running_server::serve_on(
             http,
@@ -150,6 +145,12 @@ impl AggregatedServer {
         wait_until_ready(&ready).await;
         let addons = running.addons.clone();
         addons.wait_known().await;
+        // It may wait, and requests are served meanwhile.
+        let namespace = &setup.service.namespace;
+        let takeover = TakeoverFollower::open(&host, namespace, setup.await_takeover).await?;
+        let importer = takeover
+            .clone()
+            .map(|follower| TakeoverImporter::new(follower, registry, own));
         Ok(Self {
             running,
             host: host_address,

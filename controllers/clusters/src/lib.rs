@@ -45,7 +45,7 @@ pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
     JoinError, JoinSpec, JoinedCluster, PreflightCheck, PreflightFailure, PreflightReport,
     ProgressCallback, ReportedSecrets, UnjoinError, UnjoinReport, UnjoinSpec, check_cluster_name,
-    join, join_preflight, unjoin,
+    find_other_managers, join, join_preflight, unjoin,
 };
 pub use key_and_certificate_request::CertificateEnrollment;
 pub use name_resolution::{

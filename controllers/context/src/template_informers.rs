@@ -319,6 +319,19 @@ impl TemplateInformers {
         })
     }
 
+    /// Whether another server serves the resource through an APIService.
+    pub fn is_aggregated(&self, resource: &Gvr) -> bool {
+        let followed = self.kind_informers.lock();
+        let mut kinds = followed.values();
+        let services = kinds.find(|kind| is_api_services(&kind.mapping.gvr));
+        let name = format!("{}.{}", resource.version, resource.group);
+        let service = services.and_then(|services| services.informer.get_by_key(&name));
+        service.is_some_and(|o| {
+            o.decode::<ApiServiceFields>()
+                .is_ok_and(|s| s.is_aggregated())
+        })
+    }
+
     fn start_informer(&self, served: Arc<RestMapping>, templates: bool) {
         let watchers = self.handlers.lock();
         if self.kind_informers.lock().contains_key(&served.gvr) {

@@ -31,6 +31,7 @@ use crate::metrics::DETECTOR_METRICS;
 use crate::options::DetectorOptions;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
+use crate::recent_matches::{LatePolicyKeys, RecentMatches};
 use crate::type_config_status::TypeConfigStatusController;
 use crate::waiting_objects::WaitingObjects;
 
@@ -77,6 +78,7 @@ pub struct ResourceDetector {
     pub(crate) applied_policies: LastAppliedVersionByKey<TemplateKey, AppliedVersions>,
     /// Templates that no policy matches.
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
+    pub(crate) recent_matches: Mutex<RecentMatches>,
     pub(crate) deleted_templates: Mutex<HashMap<TemplateKey, DeletedTemplate>>,
     pub(crate) host_workloads: HostWorkloadFilter,
     /// Templates that a policy matches and the host runs itself.
@@ -127,6 +129,7 @@ impl ResourceDetector {
             triggers: Mutex::default(),
             applied_policies: LastAppliedVersionByKey::default(),
             waiting_objects: Mutex::default(),
+            recent_matches: Mutex::default(),
             deleted_templates: Mutex::default(),
             host_workloads: context.host.clone(),
             excluded_templates: Mutex::default(),
@@ -213,12 +216,14 @@ impl ResourceDetector {
                 template_changed: true,
                 by_karmada: false,
             });
-        let outcome = match self.reconcile_template(key, cause).await {
+        let late = self.recent_matches.lock().take_late_policies(key);
+        let outcome = match self.reconcile_template(key, cause, &late).await {
             Err(e) if e.is_namespace_terminating() => Ok(ReconcileAction::Done),
             other => other,
         };
         if !matches!(outcome, Ok(ReconcileAction::Done)) {
             self.merge_trigger(key, cause);
+            self.recent_matches.lock().add_late_policies(key, late);
         }
         outcome
     }
@@ -227,6 +232,7 @@ impl ResourceDetector {
         &self,
         key: &TemplateKey,
         cause: TemplateReconcileTrigger,
+        late: &LatePolicyKeys,
     ) -> Result<ReconcileAction, Error> {
         let deleted = self.deleted_templates.lock().remove(key);
         if let Some(deleted) = deleted
@@ -259,11 +265,12 @@ impl ResourceDetector {
         self.excluded_templates.lock().remove(key);
         if let Some(claim) = PolicyClaim::on_object(&template) {
             return self
-                .reconcile_claimed_template(key, &served, template, &claim, cause)
+                .reconcile_claimed_template(key, &served, template, &claim, cause, late)
                 .await;
         }
         // Waiting first: a policy that is created in the meantime finds the template there.
         self.add_waiting(key);
+        self.record_match(key, &template);
         let began = Instant::now();
         let best = self.best_matching_policy(&served, &template);
         DETECTOR_METRICS
@@ -286,9 +293,10 @@ impl ResourceDetector {
         template: Object,
         claim: &PolicyClaim,
         cause: TemplateReconcileTrigger,
+        late: &LatePolicyKeys,
     ) -> Result<ReconcileAction, Error> {
         self.remove_waiting(key);
-        let Some(policy) = self.claiming_policy(&template) else {
+        let Some(mut policy) = self.claiming_policy(&template) else {
             self.release_claim(served, &template, claim).await?;
             return Ok(ReconcileAction::Done);
         };
@@ -299,7 +307,9 @@ impl ResourceDetector {
         if !policy.matches(served, template.meta()) {
             return Ok(ReconcileAction::Done);
         }
-        if self
+        if let Some(better) = self.better_late_policy(late, served, &template, &policy) {
+            policy = better;
+        } else if self
             .preempt_claimed_template(served, &template, claim)
             .await?
         {

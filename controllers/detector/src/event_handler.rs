@@ -146,6 +146,7 @@ impl ResourceDetector {
             }
             return;
         }
+        self.enqueue_matched_too_early(new);
         self.policy_queue
             .add_to_lane(new.meta().key(), change.in_initial_list);
         if self.is_enabled(KarmadaFeature::PropagationPolicyPreemption)

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bytes::Bytes;
 use client::InvolvedObject;
 use controller_context::{APPLIED, Error};
 use flotilla_runtime::ReconcileAction;
@@ -108,7 +107,8 @@ impl ExecutionController {
             overridden_fields: &work.overridden_fields,
             last_synced: last.as_ref().map_or(&[], |last| &last.objects),
         };
-        let result = self.apply_manifests(&work_to_apply, &work.manifests).await;
+        let manifests: Vec<EncodedManifest> = work.encoded_manifests().collect();
+        let result = self.apply_manifests(&work_to_apply, &manifests).await;
         let succeeded = result.as_ref().is_ok_and(|result| result.failure.is_none());
         EXECUTION_METRICS
             .sync_workload_outcomes
@@ -124,7 +124,7 @@ impl ExecutionController {
             self.recorder
                 .normal(&Self::work_reference(object), "SyncSucceed", text);
         }
-        self.record_applied(executor, object, work, dispatch, result)
+        self.record_applied(executor, object, work, &manifests, dispatch, result)
             .await
     }
 
@@ -134,17 +134,17 @@ impl ExecutionController {
         executor: &ClusterExecutor,
         object: &Object,
         work: &EncodedWork,
+        manifests: &[EncodedManifest],
         dispatch: WorkCondition,
         result: WorkSyncResult,
     ) -> Result<ReconcileAction, Error> {
-        let manifests = work.manifests.iter().cloned().map(EncodedManifest::new);
         let is_left_alone = !result.left_alone.is_empty();
         let propagated = match is_left_alone {
             true => {
                 let objects = result.left_alone.join("; ");
                 waiting_condition(PropagationReason::ManagedLabelFalse, objects)
             }
-            false => propagated_condition(&manifests.collect::<Vec<_>>()),
+            false => propagated_condition(manifests),
         };
         let mut conditions = vec![dispatch, applied_condition(Ok(())), propagated];
         let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
@@ -228,8 +228,8 @@ impl ExecutionController {
                 return None;
             }
             RepairQuiet::Untracked => {
-                let manifests = work.manifests.iter().cloned().map(EncodedManifest::new);
-                let objects = manifests
+                let objects = work
+                    .encoded_manifests()
                     .filter_map(|manifest| Some(self.resolve_target(&manifest).ok()?.object_key()));
                 let (objects, generation) = (objects.collect(), object.meta().generation);
                 executor.repairs.resume(&key, objects, generation, now)
@@ -248,9 +248,8 @@ impl ExecutionController {
     fn record_field_conflict(&self, object: &Object, work: &EncodedWork, conflicts: &[String]) {
         let text = conflicts.join("; ");
         let abouts = work
-            .manifests
-            .iter()
-            .map(|manifest| template_reference(&EncodedManifest::new(manifest.clone())));
+            .encoded_manifests()
+            .map(|manifest| template_reference(&manifest));
         for about in abouts.chain([Self::work_reference(object)]) {
             self.recorder.warning(&about, "FieldConflict", text.clone());
         }
@@ -261,7 +260,7 @@ impl ExecutionController {
     async fn apply_manifests(
         &self,
         work: &WorkToApply<'_>,
-        manifests: &[Bytes],
+        manifests: &[EncodedManifest],
     ) -> Result<WorkSyncResult, Error> {
         let (mut result, mut failed) = (WorkSyncResult::default(), Vec::new());
         // They are kept for as long as the Work.
@@ -269,7 +268,6 @@ impl ExecutionController {
         let (mut retry_reason, mut unanswered, mut done) = (None, false, 0);
         let mut objects = FailedObjects::default();
         for manifest in manifests {
-            let manifest = &EncodedManifest::new(manifest.clone());
             let applied = self.apply_manifest(work, manifest).await;
             unanswered |= matches!(applied, Err(ManifestApplyError::Unanswered(_)));
             match applied {

@@ -63,6 +63,11 @@ impl EncodedWork {
         }
     }
 
+    /// Parses which objects the manifests are.
+    pub(crate) fn encoded_manifests(&self) -> impl Iterator<Item = EncodedManifest> {
+        self.manifests.iter().cloned().map(EncodedManifest::new)
+    }
+
     pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|c| c.condition_type == kind)
     }

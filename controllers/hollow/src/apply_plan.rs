@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use client::{DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{ReconcileAction, StatusWriter};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use machinery::{Gvr, Object};
+use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
 use crate::controller::{
@@ -22,6 +22,8 @@ const MAX_CONCURRENT_WRITES: usize = 16;
 /// pods become Ready.
 const READY_SLACK: Duration = Duration::from_millis(50);
 const MAX_STATUS_DELAY: Duration = Duration::from_millis(250);
+/// A pod that the watch has not reported by then was deleted in the meantime.
+const MAX_OBSERVATION_DELAY: Duration = Duration::from_secs(30);
 
 impl HollowCluster {
     pub(crate) async fn apply_plan(
@@ -90,6 +92,10 @@ impl HollowCluster {
         let namespace = parent.object.namespace();
         let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let key = format!("{namespace}/{name}");
+        if let Err(error) = self.reserve_pod(&key, &name) {
+            self.record_failed_create(kind, parent.object, &name, &error);
+            return Err(error);
+        }
         if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
             let requests = HollowPodFields::from_value(&pod)?.requests();
             if let Some(node) = self.capacity.lock().assign_node(&key, requests) {
@@ -106,6 +112,7 @@ impl HollowCluster {
             Err(e) if e.is_already_exists() => return self.adopt(&PODS, parent, &name).await,
             Err(e) => e,
         };
+        self.unobserved_pods.lock().remove(&key);
         // Frees the capacity, unless the pod was created after all.
         if self.pods.get_by_key(&key).is_none() {
             self.release_capacity(&key);
@@ -113,15 +120,41 @@ impl HollowCluster {
         if error.is_namespace_terminating() {
             return Ok(());
         }
+        self.record_failed_create(kind, parent.object, &name, &error);
+        Err(error)
+    }
+
+    /// Counts a pod that is about to be created, or refuses it, as a quota would, where the cluster has
+    /// pods enough.
+    fn reserve_pod(&self, key: &str, name: &str) -> Result<(), Error> {
+        let mut unobserved = self.unobserved_pods.lock();
+        unobserved.retain(|key, since| {
+            since.elapsed() < MAX_OBSERVATION_DELAY && self.pods.get_by_key(key).is_none()
+        });
+        let limit = self.options.max_pods();
+        if self.pods.len() + unobserved.len() < limit {
+            unobserved.insert(key.to_owned(), Instant::now());
+            return Ok(());
+        }
+        let message = format!("a simulated cluster of this size has at most {limit} pods");
+        Err(Status::forbidden(&PODS, name, message).into())
+    }
+
+    fn record_failed_create(
+        &self,
+        kind: WorkloadKind,
+        workload: &Object,
+        pod: &str,
+        error: &Error,
+    ) {
         let message = match kind {
             WorkloadKind::StatefulSet => {
-                let set = parent.object.name();
-                format!("create Pod {name} in StatefulSet {set} failed error: {error}")
+                let set = workload.name();
+                format!("create Pod {pod} in StatefulSet {set} failed error: {error}")
             }
             _ => format!("Error creating: {error}"),
         };
-        self.record_warning(kind, parent.object, "FailedCreate", message);
-        Err(error)
+        self.record_warning(kind, workload, "FailedCreate", message);
     }
 
     /// Adopts an object that has the required name but no owner, because its owner was

@@ -119,6 +119,8 @@ pub struct HollowCluster {
     pub(crate) pods: Informer,
     workloads: Workqueue<WorkloadKey>,
     pub(crate) kubelet: Workqueue<String>,
+    /// Pods that were created and that the informer has not seen yet, with the time of their creation.
+    pub(crate) unobserved_pods: Mutex<HashMap<String, Instant>>,
     /// Pods that fit on no node, retried when a pod releases capacity.
     pub(crate) unschedulable: Mutex<BTreeSet<String>>,
     /// Until when the status of a workload is delayed.
@@ -160,6 +162,7 @@ impl HollowCluster {
             capacity: Mutex::new(capacity),
             workloads: Workqueue::new(),
             kubelet: Workqueue::new(),
+            unobserved_pods: Mutex::default(),
             unschedulable: Mutex::default(),
             status_delayed_until: Mutex::default(),
         });

@@ -1,11 +1,13 @@
 //! Plans the pods of a Job: runs pods until enough of them have succeeded.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Map, Value, json};
 
 use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, pod_name_suffix};
-use crate::workload_plan::WorkloadPlan;
+use crate::workload_plan::{MAX_POD_CREATES, WorkloadPlan};
 
 fn is_finished(status: &Value) -> bool {
     let done =
@@ -57,20 +59,21 @@ pub(crate) fn plan_pods(
     plan
 }
 
-/// As many new pods as are missing, with names that no pod has.
+/// As many new pods as are missing, up to the burst of one plan, with names that no pod has.
 fn new_pods(
     parent: &ParentWorkload<'_>,
     job: &Value,
     pods: &[&HollowPodFields],
     missing: i64,
 ) -> Vec<Value> {
+    let existing: HashSet<&str> = pods.iter().map(|p| &*p.metadata.name).collect();
     let names = (0..).map(|nth| {
         let suffix = pod_name_suffix(parent.object.uid(), nth);
         format!("{}-{suffix}", parent.object.name())
     });
     names
-        .filter(|name| pods.iter().all(|p| p.metadata.name != *name))
-        .take(usize::try_from(missing).unwrap_or(0))
+        .filter(|name| !existing.contains(&**name))
+        .take(usize::try_from(missing).unwrap_or(0).min(MAX_POD_CREATES))
         .map(|name| pod_from_template(parent, &job["spec"]["template"], &name, &[]))
         .collect()
 }
@@ -158,6 +161,21 @@ mod tests {
             0,
             true,
         );
+    }
+
+    // proves: HOL-burst
+    #[test]
+    fn a_plan_creates_a_bounded_number_of_pods() {
+        let job = json!({"metadata": {"name": "j", "uid": "u"},
+            "spec": {"parallelism": i32::MAX, "completions": i32::MAX, "template": {"spec": {}}}});
+        let object = Object::from_value(&job).unwrap();
+        let parent = ParentWorkload {
+            api_version: "batch/v1",
+            kind: "Job",
+            object: &object,
+        };
+        let plan = plan_pods(&parent, &job, &[], Timestamp::UNIX_EPOCH);
+        assert_eq!(plan.create.len(), MAX_POD_CREATES);
     }
 
     #[test]

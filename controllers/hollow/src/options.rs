@@ -20,6 +20,17 @@ pub struct HollowClusterOptions {
     pub run_controllers: bool,
 }
 
+/// Pods that controllers create beyond what the nodes can hold.
+const MAX_UNSCHEDULABLE_PODS: usize = 500;
+
+impl HollowClusterOptions {
+    /// The pods that workload controllers create at most in the whole cluster.
+    pub(crate) fn max_pods(&self) -> usize {
+        let capacity = self.nodes.saturating_mul(self.pods_per_node as usize);
+        capacity.saturating_add(MAX_UNSCHEDULABLE_PODS)
+    }
+}
+
 impl Default for HollowClusterOptions {
     fn default() -> Self {
         Self {

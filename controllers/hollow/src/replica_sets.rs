@@ -1,5 +1,7 @@
 //! Plans the pods of a ReplicaSet.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use machinery::conditions::set_json_condition;
 use machinery::time::rfc3339_seconds;
@@ -7,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, pod_name_suffix};
 use crate::workload_plan::{
-    REPLICA_FAILURE, WorkloadPlan, find_condition, generation, remove_condition, updated_status,
+    MAX_POD_CREATES, REPLICA_FAILURE, WorkloadPlan, find_condition, generation, remove_condition,
+    updated_status,
 };
 
 /// Plans one ReplicaSet, given the pods that belong to it.
@@ -27,15 +30,17 @@ pub(crate) fn plan_pods(
             .map(|p| p.metadata.name.clone())
             .collect();
     }
+    let names: HashSet<&str> = pods.iter().map(|p| &*p.metadata.name).collect();
+    let missing = desired.saturating_sub(alive.len()).min(MAX_POD_CREATES);
     let mut nth = 0;
-    while alive.len() + plan.create.len() < desired {
+    while plan.create.len() < missing {
         let name = format!(
             "{}-{}",
             parent.object.name(),
             pod_name_suffix(parent.object.uid(), nth)
         );
         nth += 1;
-        if pods.iter().all(|p| p.metadata.name != name) {
+        if !names.contains(&*name) {
             plan.create.push(pod_from_template(
                 parent,
                 &set["spec"]["template"],
@@ -123,6 +128,7 @@ mod tests {
         );
     }
 
+    // proves: HOL-burst
     #[test]
     fn pods_are_created_and_deleted_to_the_desired_number() {
         check(2, &[], 2, &[], 0);
@@ -130,6 +136,7 @@ mod tests {
         check(1, &[pod("a", "Ready"), pod("b", "Pending")], 0, &["b"], 1);
         check(0, &[pod("a", "Ready")], 0, &["a"], 0);
         check(1, &[pod("a", "Failed")], 1, &[], 0);
+        check(i32::MAX.into(), &[pod("a", "Ready")], 500, &[], 1);
     }
 
     #[test]

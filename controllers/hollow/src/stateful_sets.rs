@@ -1,9 +1,11 @@
 //! Plans the pods of a StatefulSet: with ordinals, one after the other unless the policy is `Parallel`.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, short_hash};
-use crate::workload_plan::{WorkloadPlan, generation, updated_status};
+use crate::workload_plan::{MAX_POD_CREATES, WorkloadPlan, generation, updated_status};
 
 const REVISION_LABEL: &str = "controller-revision-hash";
 
@@ -75,9 +77,14 @@ impl StatefulSetRollout<'_> {
     fn plan_ordinals(&self, plan: &mut WorkloadPlan) -> UpdatedPods {
         let parallel = self.set["spec"]["podManagementPolicy"] == "Parallel";
         let mut updated = UpdatedPods::default();
+        let pods: HashMap<&str, &HollowPodFields> = self
+            .pods
+            .iter()
+            .map(|pod| (&*pod.metadata.name, *pod))
+            .collect();
         for ordinal in 0..self.desired {
             let name = format!("{}-{ordinal}", self.parent.object.name());
-            match self.pods.iter().find(|pod| pod.metadata.name == name) {
+            match pods.get(&*name) {
                 Some(pod) if pod.is_deleting() => break,
                 Some(pod) if pod.label(REVISION_LABEL) != self.revision || pod.is_finished() => {
                     // One at a time: the next pod waits until this one is recreated.
@@ -93,7 +100,7 @@ impl StatefulSetRollout<'_> {
                 }
                 None => {
                     plan.create.push(self.new_pod(&name));
-                    if !parallel {
+                    if !parallel || plan.create.len() == MAX_POD_CREATES {
                         break;
                     }
                 }
@@ -214,6 +221,18 @@ mod tests {
             &[],
             &["s-1"],
         );
+    }
+
+    // proves: HOL-burst
+    #[test]
+    fn a_plan_creates_a_bounded_number_of_pods() {
+        let (set, object) = set(i32::MAX.into(), "Parallel");
+        let parent = ParentWorkload {
+            api_version: "apps/v1",
+            kind: "StatefulSet",
+            object: &object,
+        };
+        assert_eq!(plan_pods(&parent, &set, &[]).create.len(), MAX_POD_CREATES);
     }
 
     #[test]

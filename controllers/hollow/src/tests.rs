@@ -143,6 +143,27 @@ async fn unschedulable_pods_wait_for_capacity() {
     fixture.tasks.stop().await;
 }
 
+// proves: HOL-pod-limit
+#[tokio::test]
+async fn a_workload_beyond_all_measure_costs_a_bounded_number_of_pods() {
+    let mut fixture = HollowFixture::new();
+    fixture.start(2).await;
+    fixture.deployment(i32::MAX.into());
+    let event = || {
+        let events = fixture.fake.list_objects(&EVENTS);
+        events.into_iter().find(|e| e["reason"] == "FailedCreate")
+    };
+    wait_until("an event", || event().is_some()).await;
+    let message = event().unwrap()["message"].to_string();
+    assert!(
+        message.contains("a simulated cluster of this size has at most 502 pods"),
+        "{message}"
+    );
+    assert_eq!(fixture.count_pods(|_| true), 502);
+    wait_until("two are ready", || fixture.ready_replicas("d") == 2).await;
+    fixture.tasks.stop().await;
+}
+
 #[tokio::test]
 async fn pods_that_cannot_be_created_are_an_event_and_a_condition() {
     let mut fixture = HollowFixture::new();

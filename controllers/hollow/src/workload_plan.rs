@@ -2,6 +2,10 @@
 
 use serde_json::Value;
 
+/// Pods that one plan creates at most, as kube-controller-manager (`BurstReplicas`,
+/// `MaxPodCreateDeletePerSync`). The next plan follows when they are observed.
+pub(crate) const MAX_POD_CREATES: usize = 500;
+
 /// The plan for one workload; [`HollowCluster`](crate::HollowCluster) applies it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct WorkloadPlan {

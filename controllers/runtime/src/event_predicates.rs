@@ -2,11 +2,12 @@
 
 use machinery::Object;
 
-/// Whether the spec of an object has changed or its deletion has begun: a change of its status
-/// or its metadata alone is neither.
+/// Whether the spec of an object has changed, its deletion has begun, or another object has its
+/// name now: a change of its status or its metadata alone is none of these.
 pub fn is_generation_or_deletion_changed(old: &Object, new: &Object) -> bool {
+    let is_replaced = old.uid() != new.uid();
     let (old, new) = (old.meta(), new.meta());
-    (old.generation, old.deleting) != (new.generation, new.deleting)
+    is_replaced || (old.generation, old.deleting) != (new.generation, new.deleting)
 }
 
 #[cfg(test)]
@@ -15,7 +16,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_status_or_a_label_is_no_change() {
+    fn a_status_or_a_label_is_no_change_and_another_object_is() {
         let object = |metadata, status| {
             Object::from_value(&json!({"metadata": metadata, "status": status})).unwrap()
         };
@@ -32,6 +33,7 @@ mod tests {
                 json!({"name": "a", "generation": 1, "deletionTimestamp": deletion}),
                 true,
             ),
+            (json!({"name": "a", "generation": 1, "uid": "b"}), true),
         ] {
             let new = object(metadata, 2);
             assert_eq!(

@@ -59,6 +59,11 @@ impl HostWorkloadFilter {
         }
     }
 
+    /// Whether another API server stores the templates.
+    pub fn is_behind_host(&self) -> bool {
+        self.nodes.is_some()
+    }
+
     /// Whether the host has Nodes.
     pub fn has_nodes(&self) -> bool {
         self.nodes.as_ref().is_some_and(|nodes| !nodes.is_empty())

@@ -1,12 +1,17 @@
 //! Reads the record of a takeover for a replica, with the rights of Flotilla's role.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Api, ListOptions, Patch, ResourcePath, WriteOptions};
 use karmada_api::addons::CONFIG_MAPS;
+use machinery::FailureLogLimiter;
 
 use super::record::{RECORD_CONFIG_MAP, TakeoverRecord, TakeoverReport};
 use crate::host_requests::retry_until_answered;
+
+/// The interval at which an invalid record is read again.
+const INVALID_RECORD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The record in one host and namespace.
 #[derive(Clone)]
@@ -17,12 +22,13 @@ pub struct TakeoverFollower {
 
 impl TakeoverFollower {
     /// Follows the record of the namespace if this server awaits a takeover, or if one has moved
-    /// objects; otherwise there is none to follow.
+    /// objects; otherwise there is none to follow. Waits while the record is invalid, because it
+    /// does not tell which of both it is.
     pub async fn open(
         host: &Arc<dyn Api>,
         namespace: &str,
         is_awaited: bool,
-    ) -> anyhow::Result<Option<Self>> {
+    ) -> client::Result<Option<Self>> {
         let follower = Self {
             host: Arc::clone(host),
             namespace: namespace.into(),
@@ -30,12 +36,28 @@ impl TakeoverFollower {
         if is_awaited {
             return Ok(Some(follower));
         }
-        let maps = retry_until_answered("record of a takeover", || follower.list()).await?;
-        let record = maps.first().map(TakeoverRecord::from_config_map);
-        let record = record.transpose().map_err(anyhow::Error::msg)?;
-        Ok(record
-            .is_some_and(|record| record.has_moved)
-            .then_some(follower))
+        let record = follower.wait_until_valid().await?;
+        let has_moved = record.is_some_and(|record| record.has_moved);
+        Ok(has_moved.then_some(follower))
+    }
+
+    async fn wait_until_valid(&self) -> client::Result<Option<TakeoverRecord>> {
+        let failures = FailureLogLimiter::new();
+        loop {
+            let maps = retry_until_answered("record of a takeover", || self.list()).await?;
+            let record = maps.first().map(TakeoverRecord::from_config_map);
+            let error = match record.transpose() {
+                Ok(record) => return Ok(record),
+                Err(error) => error,
+            };
+            if failures.record_failure(RECORD_CONFIG_MAP, &error) {
+                tracing::error!(
+                    error,
+                    "no controller runs and no APIService is written until the record is valid or deleted"
+                );
+            }
+            tokio::time::sleep(INVALID_RECORD_INTERVAL).await;
+        }
     }
 
     /// The record, as a list of one: the role of Flotilla has no right to get ConfigMaps.
@@ -117,6 +139,34 @@ mod tests {
                 assert_eq!(follower.registers().await, registers, "{phase:?}");
             }
             assert_eq!(fake.writes(), []);
+        }
+    }
+    // proves: TKO-invalid
+    #[tokio::test(start_paused = true)]
+    async fn an_invalid_record_holds_the_start_up_until_it_is_valid_or_gone() {
+        for has_moved in [Some(true), Some(false), None] {
+            let fake = FakeApi::new();
+            let seed = |phase: &str| {
+                let mut map = TakeoverRecord {
+                    has_moved: has_moved == Some(true),
+                    ..TakeoverRecord::default()
+                }
+                .command_data();
+                map["metadata"] = serde_json::json!({"name": RECORD_CONFIG_MAP, "namespace": "f"});
+                map["data"]["phase"] = phase.into();
+                fake.seed(&CONFIG_MAPS, map);
+            };
+            seed("Srve");
+            let host: Arc<dyn Api> = fake.clone();
+            let mut opening = Box::pin(TakeoverFollower::open(&host, "f", false));
+            let pause = tokio::time::timeout(Duration::from_secs(60), &mut opening);
+            assert!(pause.await.is_err());
+            match has_moved {
+                Some(_) => seed("Serve"),
+                None => fake.remove(&CONFIG_MAPS, "f", RECORD_CONFIG_MAP),
+            }
+            let follower = opening.await.unwrap();
+            assert_eq!(follower.is_some(), has_moved == Some(true), "{has_moved:?}");
         }
     }
 }

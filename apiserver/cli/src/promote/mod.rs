@@ -10,16 +10,16 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ApiResource, ResourcePath, ShutdownToken, TaskGroup};
+use client::{Api, ApiResource, ShutdownToken, TaskGroup};
 use promotion::{Promotion, PromotionOptions};
 use serde_json::Value;
 
-use crate::kubeconfig_flags::context_namespace;
+use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::member_clusters::{load_member_config, verify_clusters_exist};
 use crate::output;
 use crate::printers::{OutputFormat, encode_output};
-use crate::resource_args::{find_resource, parse_resource_arg};
+use crate::resource_args::{ObjectArg, parse_resource_arg};
 
 /// Promote a resource of a member to the control plane.
 ///
@@ -91,10 +91,7 @@ async fn promote(arguments: &PromoteArgs, tasks: &TaskGroup) -> anyhow::Result<(
         arguments.cluster_context.as_deref(),
     )?;
     let member = RemoteApi::new(member, tasks)?;
-    let namespace = match &arguments.namespace {
-        Some(namespace) => namespace.clone(),
-        None => context_namespace(&config),
-    };
+    let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
     let cannot_read = || format!("failed to get resource in cluster({})", arguments.cluster);
     let served = member.discover().await.with_context(cannot_read)?.resources;
     let options = PromotionOptions {
@@ -143,13 +140,7 @@ async fn read(
     served: &[ApiResource],
     namespace: String,
 ) -> anyhow::Result<Promotion> {
-    let (kind, name) = parse_resource_arg(resource)?;
-    let resource = find_resource(served, kind)?;
-    let namespace = if resource.namespaced {
-        namespace
-    } else {
-        String::new()
-    };
-    let at = ResourcePath::object(&resource.resource, &namespace, name);
-    Promotion::new(options, resource, &member.get(at).await?)
+    let object = ObjectArg::find(served, parse_resource_arg(resource)?, namespace)?;
+    let existing = member.get(object.path()).await?;
+    Promotion::new(options, &object.resource, &existing)
 }

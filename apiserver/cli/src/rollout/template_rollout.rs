@@ -10,10 +10,10 @@ use karmada_api::rollout::{REVISION_OF, ROLLOUTS};
 use machinery::Object;
 use serde_json::{Value, json};
 
-use crate::kubeconfig_flags::context_namespace;
+use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::object_lists::list_all;
-use crate::resource_args::{find_resource, parse_resource_arg};
+use crate::resource_args::{ObjectArg, parse_resource_arg};
 
 #[derive(Args)]
 pub(super) struct TemplateArgs {
@@ -40,23 +40,20 @@ pub(super) struct TemplateRollout {
 impl TemplateRollout {
     pub(super) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
         let config = arguments.control.load_config()?;
-        let namespace = match &arguments.namespace {
-            Some(namespace) => namespace.clone(),
-            None => context_namespace(&config),
-        };
+        let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
         let api = RemoteApi::new(config, tasks)?;
         let served = api.discover().await?.resources;
-        let (kind, name) = parse_resource_arg(std::slice::from_ref(&arguments.resource))?;
-        let resource = find_resource(&served, kind)?;
+        let named = parse_resource_arg(std::slice::from_ref(&arguments.resource))?;
+        let target = ObjectArg::find(&served, named, namespace)?;
+        let ObjectArg { resource, name, .. } = &target;
         let text = format!("{}/{name}", resource.kind.to_lowercase());
         ensure!(
             resource.namespaced,
             "{text} is cluster-scoped; changes of such templates are not staged"
         );
-        let at = ResourcePath::object(&resource.resource, &namespace, name);
-        let template = api.get(at).await?;
+        let template = api.get(target.path()).await?;
         let rollout = names::binding_name(&resource.kind, name);
-        let at = ResourcePath::object(&ROLLOUTS, &namespace, &rollout);
+        let at = ResourcePath::object(&ROLLOUTS, &target.namespace, &rollout);
         let object = match api.get(at).await {
             Err(error) if error.is_not_found() => bail!(
                 "the changes of {text} are not staged, since no RolloutPolicy selects it or it is not propagated"
@@ -64,7 +61,7 @@ impl TemplateRollout {
             object => object?,
         };
         Ok(Self {
-            resource: resource.clone(),
+            resource: target.resource,
             api,
             text,
             template,

@@ -23,7 +23,7 @@ pub(crate) use identity::cluster_identity;
 pub use join_cluster::{JoinedCluster, check_cluster_name, join};
 pub use join_error::JoinError;
 pub use join_spec::JoinSpec;
-pub use preflight::{PreflightReport, join_preflight};
+pub use preflight::{PreflightReport, find_other_managers, join_preflight};
 pub(crate) use preflight::{agent_preflight, control_plane_id};
 pub use preflight_failure::{PreflightCheck, PreflightFailure};
 pub use reported_secrets::ReportedSecrets;

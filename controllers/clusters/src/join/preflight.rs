@@ -67,7 +67,7 @@ pub async fn join_preflight(
         missing_rights(member, &required),
         missing_rights(control, &required_in_control_plane),
         compare_clocks(member, control),
-        find_other_managers(control, member, spec),
+        find_other_managers(control, member, &spec.name),
     );
     let (not_ready, second) = ready;
     failures.extend(not_ready);
@@ -250,11 +250,12 @@ async fn server_time(api: &dyn Api) -> Result<Timestamp, Error> {
     time.ok_or_else(|| Error::Protocol("an object without creationTimestamp".into()))
 }
 
-/// Finds other control planes that manage the member: by what they create there.
-async fn find_other_managers(
+/// Finds other control planes that manage the member which is to join as `cluster`: by what they
+/// create there.
+pub async fn find_other_managers(
     control: &dyn Api,
     member: &dyn Api,
-    spec: &JoinSpec,
+    cluster: &str,
 ) -> PreflightReport {
     let mut report = PreflightReport::default();
     let agent = ResourcePath::object(&DEPLOYMENTS, "karmada-system", "karmada-agent");
@@ -287,7 +288,7 @@ async fn find_other_managers(
                 format!("the control plane {id} has joined the member as {name:?}"),
                 format!("unjoin it there first, or delete the ClusterRole {:?} of the member if that control plane is gone", role.name()),
             )),
-            None if name == spec.name => report.warnings.push(format!(
+            None if name == cluster => report.warnings.push(format!(
                 "the member was joined as {name:?} before; its ClusterRole {:?} is used again",
                 role.name()
             )),

@@ -85,6 +85,27 @@ fn connect_cluster(
     })
 }
 
+/// Fails, with all reasons, if another control plane manages a cluster.
+pub(super) async fn check_unmanaged(
+    control: &dyn Api,
+    clusters: &[KubefedCluster],
+) -> anyhow::Result<()> {
+    let mut failures = Vec::new();
+    for KubefedCluster { name, api, .. } in clusters {
+        let report = clusters::find_other_managers(control, &**api, name).await;
+        for failure in report.failures {
+            failures.push(format!("cluster {name}: {failure}"));
+        }
+        for warning in report.warnings {
+            output::print_progress(format!("cluster {name}: {warning}"));
+        }
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    bail!("nothing was changed:\n{}", failures.join("\n"))
+}
+
 impl KubefedCluster {
     /// Joins the cluster, unless it has joined already, and gives it its labels, by which policies
     /// may select it.

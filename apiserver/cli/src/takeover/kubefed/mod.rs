@@ -145,8 +145,9 @@ async fn take_over(takeover: &KubefedTakeover<'_>, tasks: &TaskGroup) -> anyhow:
         return Ok(ExitCode::SUCCESS);
     }
     let clusters = member_clusters::connect(&mut conversion.prerequisites, tasks)?;
-    controller_lease::wait_until_released(&host, namespace, takeover.timeout).await?;
     let control = takeover.control.connect(tasks)?;
+    member_clusters::check_unmanaged(&*control, &clusters).await?;
+    controller_lease::wait_until_released(&host, namespace, takeover.timeout).await?;
     let adopted = Box::pin(adopt(&*control, &clusters, &conversion, takeover.timeout)).await?;
     let released = host_objects::remove_finalizers(&host, &objects.federated).await?;
     output::print_line(format!(

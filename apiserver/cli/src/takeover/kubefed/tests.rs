@@ -7,10 +7,11 @@ use client::ApiResource;
 use client_fake::FakeApi;
 use clusters::JoinSpec;
 use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::CONTROL_PLANE_ID;
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::member_clusters::KubefedCluster;
+use super::member_clusters::{KubefedCluster, check_unmanaged};
 use super::{controller_lease, copies, host_objects, manifests, placed_templates};
 use crate::convert::kubefed;
 
@@ -272,4 +273,44 @@ async fn a_cluster_of_another_endpoint_is_not_taken_for_the_same() {
     cluster.join(&*control).await.unwrap();
     let joined = control.get_object(&CLUSTERS, "", "m1").unwrap();
     assert_eq!(joined["metadata"]["labels"]["zone"], "eu");
+}
+
+// proves: TKK-managed
+#[tokio::test]
+async fn a_cluster_of_another_control_plane_is_refused() {
+    static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
+    static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+    let (control, member) = (FakeApi::new(), FakeApi::new());
+    control.seed(
+        &NAMESPACES,
+        json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "kube-system", "uid": "own"}}),
+    );
+    let clusters = ["m1", "m2"].map(|name| KubefedCluster {
+        name: name.to_owned(),
+        api: member.clone(),
+        spec: JoinSpec::default(),
+        labels: Value::Null,
+    });
+    let seed_role = |id: &str| {
+        member.seed(
+            &CLUSTER_ROLES,
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": "karmada-controller-manager:karmada-theirs",
+                    "labels": {"karmada.io/system": "true"},
+                    "annotations": {CONTROL_PLANE_ID: id}}}),
+        );
+    };
+    seed_role("own");
+    check_unmanaged(&*control, &clusters).await.unwrap();
+    seed_role("other");
+    let error = check_unmanaged(&*control, &clusters).await.unwrap_err();
+    let error = error.to_string();
+    for name in ["m1", "m2"] {
+        let expected = format!(
+            "cluster {name}: [ERROR AlreadyManaged]: the control plane other has joined the member as \"theirs\""
+        );
+        assert!(error.contains(&expected), "{error}");
+    }
+    assert_eq!((control.writes(), member.writes()), (vec![], vec![]));
 }
