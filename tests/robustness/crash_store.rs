@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::robustness::durability_check::{check, write_until_killed};
 use crate::robustness::record::{WRITERS, WriteHistory, run_and_kill, variable_from_parent};
-use storage::EmbeddedStoreOptions;
+use storage::{DeltaOptions, EmbeddedStoreOptions};
 
 const WRITER_TEST: &str = "robustness::crash_store::survives_sigkill_at_any_moment";
 const DIRECTORY_VARIABLE: &str = "FLOTILLA_CRASH_DIRECTORY";
@@ -23,6 +23,11 @@ fn survives_sigkill_at_any_moment() {
         // A short history, so that some kills hit a compaction.
         let options = EmbeddedStoreOptions {
             history_retention: Some(Duration::from_millis(100)),
+            // The writers share the last segments of their keys, and so their bases.
+            deltas: DeltaOptions {
+                prefixes: vec!["/crash/".into()],
+                minimum_bytes: 64,
+            },
             ..EmbeddedStoreOptions::default()
         };
         new_runtime().block_on(write_until_killed(Path::new(&directory), options, WRITERS));

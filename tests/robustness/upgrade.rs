@@ -139,7 +139,7 @@ async fn a_data_directory_of_the_release_before_opens_without_loss() {
         std::fs::read(dir.path().join("pki/ca.crt")).unwrap(),
         authority
     );
-    assert_eq!(read_user_version(dir.path()), 1);
+    assert_eq!(read_user_version(dir.path()), 3);
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
     let dir = unpack_data_directory();
     let file = dir.path().join("store/store.db");
     let mut content = std::fs::read(&file).unwrap();
-    content[USER_VERSION_BYTES].copy_from_slice(&3_u32.to_be_bytes());
+    content[USER_VERSION_BYTES].copy_from_slice(&4_u32.to_be_bytes());
     std::fs::write(&file, &content).unwrap();
     let mut serve = Command::new(BINARY);
     serve
@@ -178,8 +178,8 @@ fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
     let output = String::from_utf8(out.stderr).unwrap();
     assert_eq!(out.status.code(), Some(1), "{output}");
     let parts = [
-        "store.db has format 3",
-        "knows only formats 1 to 2",
+        "store.db has format 4",
+        "knows only formats 1 to 3",
         "a newer one",
     ];
     assert_contains_all(&output, &parts);

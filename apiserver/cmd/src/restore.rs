@@ -12,7 +12,7 @@ use storage::etcd::{self, EtcdOptions};
 
 use crate::backup::{describe, verify_named_file};
 use crate::standalone::STORE_DIR;
-use crate::storage_engine::EtcdConnectionArgs;
+use crate::storage_engine::{EtcdConnectionArgs, delta_options};
 
 /// Restore a backup into a data directory or into etcd, while no server uses it.
 ///
@@ -67,6 +67,7 @@ pub(crate) async fn run(arguments: RestoreArgs) -> anyhow::Result<()> {
             let options = EmbeddedRestoreOptions {
                 revision_skip: arguments.revision_skip,
                 replace: arguments.force,
+                deltas: delta_options(),
             };
             let target = directory.display().to_string();
             let restored = restore_embedded(directory, arguments.file, options).await?;
@@ -89,7 +90,7 @@ async fn restore_embedded(
         auth::create_private_dir(&directory)
             .with_context(|| format!("cannot use {}", directory.display()))?;
         let store = directory.join(STORE_DIR);
-        storage::restore_embedded(&store, &file, options).map_err(restore_error)
+        storage::restore_embedded(&store, &file, &options).map_err(restore_error)
     };
     tokio::task::spawn_blocking(restore).await?
 }

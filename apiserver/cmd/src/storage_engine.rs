@@ -17,7 +17,9 @@ use server_certificates::{CertificateUse, report_certificate};
 use storage::backup::{BackupSource, BackupStream};
 use storage::encryption::{EncryptedStore, ResourceTransformers, is_encrypted};
 use storage::etcd::{self, CurrentEtcdTlsFn, EtcdStore, EtcdTls};
-use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format};
+use storage::{
+    DeltaOptions, EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format,
+};
 use tokio::sync::watch;
 
 use crate::flag_modes::EffectiveMode;
@@ -189,6 +191,29 @@ impl StorageBackendConfig {
     }
 }
 
+/// The keys whose values the embedded store keeps as differences from similar ones: those that
+/// controllers write for each cluster, or again and again. The Works of one template have the same
+/// name in the namespaces of all clusters; the status of templates, bindings and Clusters changes.
+const DELTA_PREFIXES: [&str; 8] = [
+    "/registry/work.karmada.io/works/",
+    "/registry/work.karmada.io/resourcebindings/",
+    "/registry/work.karmada.io/clusterresourcebindings/",
+    "/registry/cluster.karmada.io/clusters/",
+    "/registry/events/",
+    "/registry/deployments/",
+    "/registry/statefulsets/",
+    "/registry/daemonsets/",
+];
+/// Smaller objects are stored whole.
+const DELTA_MINIMUM_BYTES: usize = 512;
+
+pub(crate) fn delta_options() -> DeltaOptions {
+    DeltaOptions {
+        prefixes: DELTA_PREFIXES.map(str::to_owned).into(),
+        minimum_bytes: DELTA_MINIMUM_BYTES,
+    }
+}
+
 /// An open engine.
 pub(crate) struct OpenedStorageEngine {
     /// The engine behind the encryption.
@@ -219,6 +244,7 @@ impl OpenedStorageEngine {
                 let options = storage::EmbeddedStoreOptions {
                     sync: *sync,
                     format,
+                    deltas: delta_options(),
                     ..storage::EmbeddedStoreOptions::default()
                 };
                 let dir = dir.to_owned();

@@ -18,8 +18,8 @@ pub mod format;
 pub mod store;
 
 pub use embedded::{
-    EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, EmbeddedStoreStats, StoreFault,
-    StoreFaultKind, StoreHealth, restore as restore_embedded,
+    DeltaOptions, EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, EmbeddedStoreStats,
+    StoreFault, StoreFaultKind, StoreHealth, restore as restore_embedded,
 };
 pub use store::{
     ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse,

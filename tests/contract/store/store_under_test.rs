@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use storage::etcd::{self, EtcdStore};
-use storage::{ConsistentReadSupport, EmbeddedStore, EmbeddedStoreOptions, Store};
+use storage::{ConsistentReadSupport, DeltaOptions, EmbeddedStore, EmbeddedStoreOptions, Store};
 
 use crate::contract::store::operations::ArcDynStore;
 
@@ -42,7 +42,15 @@ impl StoreUnderTest {
         }))
     }
 
+    /// All values are stored as deltas, however small.
     fn on_disk(options: EmbeddedStoreOptions) -> Self {
+        let options = EmbeddedStoreOptions {
+            deltas: DeltaOptions {
+                prefixes: vec!["/".into()],
+                minimum_bytes: 0,
+            },
+            ..options
+        };
         let directory = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(directory.path(), options).unwrap();
         Self::embedded(store, Some(directory))

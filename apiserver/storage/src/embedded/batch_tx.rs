@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use super::database::{KeyExpiry, SqlRevision, set_compacted};
+use super::delta_encoder::DeltaEncoder;
+use super::history_row::HistoryRow;
 use super::mvcc_index::{MvccIndex, SupersededRow};
 use super::read_pool::read_value;
 use crate::store::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, StoreEvent, TxnResponse};
@@ -27,6 +29,7 @@ pub(super) struct BatchChanges {
 pub(super) struct BatchTx<'a> {
     connection: &'a Connection,
     index: &'a RwLock<MvccIndex>,
+    deltas: &'a mut DeltaEncoder,
     /// Whether the SQLite transaction is open: a batch of conflicts opens none.
     open: bool,
     revision: u64,
@@ -38,11 +41,17 @@ pub(super) struct BatchTx<'a> {
 }
 
 impl<'a> BatchTx<'a> {
-    pub(super) fn new(connection: &'a Connection, index: &'a RwLock<MvccIndex>, now: i64) -> Self {
+    pub(super) fn new(
+        connection: &'a Connection,
+        index: &'a RwLock<MvccIndex>,
+        deltas: &'a mut DeltaEncoder,
+        now: i64,
+    ) -> Self {
         let revision = index.read().revision();
         Self {
             connection,
             index,
+            deltas,
             open: false,
             revision,
             now,
@@ -79,20 +88,16 @@ impl<'a> BatchTx<'a> {
             }
             SingleKeyTxnOp::Delete => (None, None),
         };
-        self.connection
-            .prepare_cached(
-                "INSERT INTO history (revision, key, previous, expires, value) \
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
-            )?
-            .execute(params![
-                SqlRevision(revision),
-                &*key,
-                SqlRevision(actual),
-                expires,
-                value.as_deref()
-            ])?;
+        let row = HistoryRow {
+            revision,
+            key: &key,
+            previous: actual,
+            expires,
+            value: value.as_ref(),
+        };
+        let stored_bytes = row.insert(self.connection, self.deltas)?;
+        self.changes.wal_bytes += key.len() + stored_bytes;
         self.revision = revision;
-        self.changes.wal_bytes += key.len() + value.as_ref().map_or(0, |v| v.len());
         if let Some(at) = expires {
             self.changes.expiries.push(KeyExpiry {
                 expires_at_ms: at,
@@ -145,9 +150,8 @@ impl<'a> BatchTx<'a> {
     ) -> rusqlite::Result<()> {
         for row in rows {
             self.begin()?;
-            self.connection
-                .prepare_cached("DELETE FROM history WHERE revision = ?1")?
-                .execute(params![SqlRevision(row.revision)])?;
+            self.deltas
+                .delete_row(self.connection, SqlRevision(row.revision))?;
             self.changes.wal_bytes += 128;
         }
         Ok(())
@@ -157,6 +161,7 @@ impl<'a> BatchTx<'a> {
     pub(super) fn commit(&mut self) -> rusqlite::Result<bool> {
         if self.open {
             self.connection.prepare_cached("COMMIT")?.execute([])?;
+            self.deltas.commit();
         }
         Ok(std::mem::take(&mut self.open))
     }
@@ -169,8 +174,12 @@ impl<'a> BatchTx<'a> {
 /// Rolls back a batch that was not committed.
 impl Drop for BatchTx<'_> {
     fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        self.deltas.rollback();
         // After some failures SQLite has rolled back by itself, and ROLLBACK would fail.
-        if self.open && !self.connection.is_autocommit() {
+        if !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
     }

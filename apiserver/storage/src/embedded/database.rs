@@ -1,12 +1,8 @@
-//! The SQLite database: its lock, schema and pragmas, its connections, and loading the
+//! The SQLite database: its lock and pragmas, its connections, and loading the
 //! [`MvccIndex`] from it. Errors say what the operator can do.
-//!
-//! One table holds everything. A row is one write and its primary key is the revision,
-//! so that a write is an append to one B-tree; keys are looked up in memory. The
-//! value is the last column, so that loading does not read the pages of large values.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
@@ -16,28 +12,16 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
+use rusqlite::{Connection, ErrorCode, ToSql, params};
 
 use super::mvcc_index::{KeyVersion, MvccIndex, SupersededRow};
 use super::options::EmbeddedStoreOptions;
+use super::schema::{self, APPLICATION_ID};
 use crate::format;
 use crate::store::{Error, StoreResult};
 
 /// Bytes of recent events that the ring holds for watches.
 const EVENT_RING_BYTES: usize = 8 << 20;
-/// "Flot", in the header of the file.
-const APPLICATION_ID: i32 = 0x466c_6f74;
-const SCHEMA: &str = "
-CREATE TABLE history (
-    revision INTEGER PRIMARY KEY,
-    key      TEXT NOT NULL,
-    previous INTEGER NOT NULL, -- revision of the key's state before; 0: absent
-    expires  INTEGER,          -- milliseconds since 1970
-    value    BLOB              -- NULL: deleted
-) STRICT;
-CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-INSERT INTO mark VALUES ('compacted', 0);
-";
 const PAGE_BYTES: u64 = 4096;
 const OWNER_ONLY: u32 = 0o600;
 /// Permission bits of group and others.
@@ -81,6 +65,8 @@ pub(super) struct LoadedDatabase {
     pub(super) index: MvccIndex,
     pub(super) superseded_rows: VecDeque<SupersededRow>,
     pub(super) expiries: BinaryHeap<Reverse<KeyExpiry>>,
+    /// The number of rows that refer to each base.
+    pub(super) base_references: HashMap<i64, i64>,
 }
 
 /// A data directory that this process has locked.
@@ -274,7 +260,7 @@ fn check_application_id(connection: &Connection, database: &Path) -> Result<(), 
             "{file} is a database of another program; choose another data directory"
         ))));
     }
-    format::check(&file.to_string(), version).map_err(OpenFailure::Rejected)
+    format::check(&file.to_string(), version, format::DELTAS).map_err(OpenFailure::Rejected)
 }
 
 fn configure(connection: &Connection, options: &EmbeddedStoreOptions) -> rusqlite::Result<()> {
@@ -294,24 +280,7 @@ fn configure(connection: &Connection, options: &EmbeddedStoreOptions) -> rusqlit
         let pages = i64::try_from(quota / PAGE_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     }
-    let created: Option<i64> = connection
-        .query_row(
-            "SELECT 1 FROM sqlite_schema WHERE name = 'history'",
-            [],
-            |r| r.get(0),
-        )
-        .optional()?;
-    if created.is_none() {
-        connection.execute_batch(&format!(
-            "BEGIN IMMEDIATE;{SCHEMA}PRAGMA application_id = {APPLICATION_ID};
-             PRAGMA user_version = {};COMMIT",
-            options.format
-        ))?;
-    }
-    let version: u32 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
-    if version < options.format {
-        connection.pragma_update(None, "user_version", options.format)?;
-    }
+    schema::prepare(connection, options.format)?;
     // A crash may have left it behind, see `probe_space`.
     connection.execute_batch("DROP TABLE IF EXISTS space_probe")
 }
@@ -340,9 +309,11 @@ fn load_rows(
     let mut state = MvccIndex::new(EVENT_RING_BYTES);
     let mut garbage = VecDeque::new();
     let mut expiries = BinaryHeap::new();
+    let mut base_references = HashMap::new();
     let mut revision = 0;
-    let mut statement = connection
-        .prepare("SELECT revision, key, expires, value IS NULL FROM history ORDER BY revision")?;
+    let mut statement = connection.prepare(
+        "SELECT revision, key, expires, value IS NULL, base FROM history ORDER BY revision",
+    )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         SqlRevision(revision) = row.get(0)?;
@@ -355,6 +326,9 @@ fn load_rows(
             }));
         }
         let deleted = row.get(3)?;
+        if let Some(base) = row.get::<_, Option<i64>>(4)? {
+            *base_references.entry(base).or_default() += 1;
+        }
         state.load_row(key, KeyVersion::new(revision, deleted), &mut garbage);
     }
     // The rows of the last writes may be tombstones that were compacted.
@@ -369,6 +343,7 @@ fn load_rows(
         index: state,
         superseded_rows: garbage,
         expiries,
+        base_references,
     })
 }
 

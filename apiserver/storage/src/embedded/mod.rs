@@ -11,20 +11,25 @@
 //! the groups of the notifier change under one lock.
 
 mod batch_tx;
+mod bounded_cache;
 mod checkpoint;
 mod database;
+mod delta_codec;
+mod delta_encoder;
 mod engine;
 mod event_ring;
 #[cfg(test)]
 mod failpoint;
 mod fault_classification;
 mod health;
+mod history_row;
 mod mvcc_index;
 mod notifier;
 mod options;
 mod read_pool;
 mod recovery;
 mod restore;
+mod schema;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -45,7 +50,7 @@ use self::health::StoreHealthReporter;
 pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
 use self::mvcc_index::IndexEntry;
 use self::notifier::WatchNotifier;
-pub use self::options::EmbeddedStoreOptions;
+pub use self::options::{DeltaOptions, EmbeddedStoreOptions};
 use self::read_pool::ReadConnectionPool;
 pub use self::restore::{EmbeddedRestoreOptions, restore};
 use self::watcher::EmbeddedWatch;
@@ -141,7 +146,11 @@ impl EmbeddedStore {
         let (requests, queue) = mpsc::channel();
         let database = directory.as_ref().map(|d| d.database.clone());
         let writer = StoreWriter::new(shared.clone(), connection, queue, options, directory)?
-            .with_loaded(loaded.superseded_rows, loaded.expiries);
+            .with_loaded(
+                loaded.superseded_rows,
+                loaded.expiries,
+                loaded.base_references,
+            );
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run())

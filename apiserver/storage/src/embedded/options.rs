@@ -7,6 +7,16 @@ use machinery::time::{Clock, SystemClock};
 
 use crate::format;
 
+/// The keys whose values the embedded engine stores as deltas.
+#[derive(Clone, Debug, Default)]
+pub struct DeltaOptions {
+    /// Prefixes of keys. The values of keys with the same prefix and the same last segment, up to
+    /// its first full stop, resemble each other.
+    pub prefixes: Vec<String>,
+    /// Values of fewer bytes are stored whole.
+    pub minimum_bytes: usize,
+}
+
 /// The options of an embedded engine.
 #[derive(Clone)]
 pub struct EmbeddedStoreOptions {
@@ -25,6 +35,8 @@ pub struct EmbeddedStoreOptions {
     pub skip_revisions: u64,
     /// The lowest format version ([`crate::format`]) that can represent the data.
     pub format: u32,
+    /// The keys whose values are stored as deltas.
+    pub deltas: DeltaOptions,
     /// The clock by which keys expire.
     pub clock: Arc<dyn Clock>,
 }
@@ -38,6 +50,7 @@ impl Default for EmbeddedStoreOptions {
             quota_bytes: None,
             skip_revisions: 0,
             format: format::BASE,
+            deltas: DeltaOptions::default(),
             clock: Arc::new(SystemClock),
         }
     }

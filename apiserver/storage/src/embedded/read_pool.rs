@@ -10,7 +10,9 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::{SqlRevision, open_extra, store_error};
+use super::history_row::{BASE_JOIN, VALUE_COLUMNS, read_stored};
 use super::mvcc_index::IndexEntry;
+use super::schema::read_value_format;
 use crate::backup::BackupRecord;
 use crate::store::{Error, KeyValue, StoreEvent, StoreResult};
 
@@ -121,11 +123,9 @@ impl ReadConnectionPool {
         Ok(Some(entries))
     }
 
-    /// The version of the storage format.
+    /// The version of the values.
     pub(super) fn read_format(&self) -> StoreResult<u32> {
-        self.with_connection(|connection| {
-            connection.pragma_query_value(None, "user_version", |row| row.get(0))
-        })
+        self.with_connection(read_value_format)
     }
 
     /// Reads the rows of keys with the revisions of their writes, at least one and no more
@@ -176,10 +176,12 @@ impl ReadConnectionPool {
             };
             let mut bytes = 0;
             {
-                let mut statement = transaction.prepare_cached(
-                    "SELECT revision, key, previous, value FROM history \
-                     WHERE revision > ?1 AND revision <= ?2 ORDER BY revision",
-                )?;
+                let mut statement = transaction.prepare_cached(&format!(
+                    "SELECT history.revision, history.key, history.previous, {VALUE_COLUMNS} \
+                     FROM history {BASE_JOIN} \
+                     WHERE history.revision > ?1 AND history.revision <= ?2 \
+                     ORDER BY history.revision",
+                ))?;
                 let mut rows = statement.query(params![SqlRevision(after), SqlRevision(upto)])?;
                 while let Some(row) = rows.next()? {
                     let key = row.get_ref(1)?.as_str()?;
@@ -188,8 +190,7 @@ impl ReadConnectionPool {
                     }
                     let key: Arc<str> = key.into();
                     let SqlRevision(revision) = row.get(0)?;
-                    let blob = row.get_ref(3)?.as_blob_or_null()?;
-                    let value = blob.map(Bytes::copy_from_slice);
+                    let value = read_stored(row, 3)?;
                     let previous = match row.get(2)? {
                         SqlRevision(0) => None,
                         SqlRevision(at) => read_value(&transaction, at)?.map(|value| KeyValue {
@@ -224,13 +225,10 @@ pub(super) fn read_value(
     revision: u64,
 ) -> rusqlite::Result<Option<Bytes>> {
     connection
-        .prepare_cached("SELECT value FROM history WHERE revision = ?1")?
-        .query_row(params![SqlRevision(revision)], |row| {
-            Ok(row
-                .get_ref(0)?
-                .as_blob_or_null()?
-                .map(Bytes::copy_from_slice))
-        })
+        .prepare_cached(&format!(
+            "SELECT {VALUE_COLUMNS} FROM history {BASE_JOIN} WHERE history.revision = ?1"
+        ))?
+        .query_row(params![SqlRevision(revision)], |row| read_stored(row, 0))
         .optional()
         .map(Option::flatten)
 }
@@ -241,11 +239,13 @@ pub(super) fn read_row(
     revision: u64,
 ) -> rusqlite::Result<Option<(Bytes, Option<i64>)>> {
     connection
-        .prepare_cached("SELECT value, expires FROM history WHERE revision = ?1")?
+        .prepare_cached(&format!(
+            "SELECT history.expires, {VALUE_COLUMNS} FROM history {BASE_JOIN} \
+             WHERE history.revision = ?1"
+        ))?
         .query_row(params![SqlRevision(revision)], |row| {
-            let value = row.get_ref(0)?.as_blob_or_null()?;
-            let expires_at_ms = row.get(1)?;
-            Ok(value.map(|value| (Bytes::copy_from_slice(value), expires_at_ms)))
+            let expires_at_ms = row.get(0)?;
+            Ok(read_stored(row, 1)?.map(|value| (value, expires_at_ms)))
         })
         .optional()
         .map(Option::flatten)

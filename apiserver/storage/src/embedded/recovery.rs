@@ -95,6 +95,7 @@ impl StoreWriter {
     fn install_loaded(&mut self, loaded: database::LoadedDatabase) {
         self.superseded_rows = loaded.superseded_rows;
         self.expiries = loaded.expiries;
+        self.deltas.reset(loaded.base_references);
         self.stored_compaction = loaded.index.compact_revision();
         (self.no_space, self.paused_until, self.next_key_expiry) = (false, None, None);
         self.engine.notifier.reset(loaded.index.revision(), || {

@@ -9,11 +9,13 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, params};
+use rusqlite::{Connection, ErrorCode};
 
-use super::database::{self, INCOMPLETE_RESTORE_DIR, LockedDataDirectory, SqlRevision, wal_path};
+use super::database::{self, INCOMPLETE_RESTORE_DIR, LockedDataDirectory, wal_path};
+use super::delta_encoder::DeltaEncoder;
+use super::history_row::HistoryRow;
 use super::mvcc_index::MvccIndex;
-use super::options::EmbeddedStoreOptions;
+use super::options::{DeltaOptions, EmbeddedStoreOptions};
 use super::read_pool::read_row;
 use crate::backup::{self, BackupReader, BackupRecord, BackupSummary};
 use crate::etcd::EtcdOptions;
@@ -28,13 +30,15 @@ const BATCH_KEYS: usize = 10_000;
 const MAX_REVISION: u64 = 1 << 62;
 
 /// The options of [`restore`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EmbeddedRestoreOptions {
     /// The distance of the revision from the revision of the backup. It must exceed the number of
     /// writes after the backup, so that no client sees a revision twice.
     pub revision_skip: u64,
     /// Whether a store in the directory is replaced.
     pub replace: bool,
+    /// The keys whose values are stored as deltas.
+    pub deltas: DeltaOptions,
 }
 
 /// Restores a backup into a directory. Returns what it holds, and the revision of the store.
@@ -45,7 +49,7 @@ pub struct EmbeddedRestoreOptions {
 pub fn restore(
     directory: &Path,
     file: &Path,
-    options: EmbeddedRestoreOptions,
+    options: &EmbeddedRestoreOptions,
 ) -> StoreResult<(BackupSummary, u64)> {
     let unusable =
         |message: String| Error::Fatal(format!("cannot restore {}: {message}", file.display()));
@@ -67,7 +71,7 @@ pub fn restore(
         }
     };
     let build = BuildDirectory::create(database).map_err(failed)?;
-    let built = build.database(file, &backup, options.revision_skip);
+    let built = build.database(file, &backup, options);
     let revision = match built {
         Ok(revision) => revision,
         Err(error) => {
@@ -79,9 +83,13 @@ pub fn restore(
     Ok((backup, revision))
 }
 
-fn check_restorable(backup: &BackupSummary, options: EmbeddedRestoreOptions) -> Result<(), String> {
+fn check_restorable(
+    backup: &BackupSummary,
+    options: &EmbeddedRestoreOptions,
+) -> Result<(), String> {
     let header = &backup.header;
-    format::check("the backup", header.storage_format).map_err(|e| e.to_string())?;
+    format::check("the backup", header.storage_format, format::NEWEST)
+        .map_err(|e| e.to_string())?;
     let prefix = EtcdOptions::default().prefix;
     if header.storage_format >= format::ENCRYPTED && header.prefix != prefix {
         return Err(format!(
@@ -114,14 +122,20 @@ impl BuildDirectory {
     }
 
     /// Builds the database and compares it with the backup. Returns its revision.
-    fn database(&self, file: &Path, backup: &BackupSummary, skip: u64) -> StoreResult<u64> {
+    fn database(
+        &self,
+        file: &Path,
+        backup: &BackupSummary,
+        restore: &EmbeddedRestoreOptions,
+    ) -> StoreResult<u64> {
+        let skip = restore.revision_skip;
         let path = self.0.join("store.db");
         let mut options = EmbeddedStoreOptions {
             format: backup.header.storage_format,
             ..EmbeddedStoreOptions::default()
         };
         let connection = database::open(&path, &options)?;
-        write_records(&connection, file)?;
+        write_records(&connection, file, &restore.deltas)?;
         options.skip_revisions = skip;
         let loaded = database::load(&connection, &options)?;
         compare_records(&connection, file, &loaded.index)?;
@@ -183,8 +197,9 @@ fn changed_backup(error: &backup::BackupError) -> Error {
 
 /// Writes all records, in transactions of bounded size, and marks the history up to the
 /// backup's revision as compacted.
-fn write_records(connection: &Connection, file: &Path) -> StoreResult<()> {
+fn write_records(connection: &Connection, file: &Path, options: &DeltaOptions) -> StoreResult<()> {
     let mut reader = open_backup(file)?;
+    let mut deltas = DeltaEncoder::new(options.clone());
     let mut finished = false;
     while !finished {
         let transaction = connection
@@ -198,30 +213,30 @@ fn write_records(connection: &Connection, file: &Path) -> StoreResult<()> {
                     .map_err(database::store_error)?;
                 break;
             };
-            insert(&transaction, &record)?;
+            insert(&transaction, &record, &mut deltas)?;
             bytes += record.key.len() + record.value.len();
             keys += 1;
         }
         transaction.commit().map_err(database::store_error)?;
+        deltas.commit();
         copy_wal(connection)?;
     }
     Ok(())
 }
 
-fn insert(connection: &Connection, record: &BackupRecord) -> StoreResult<()> {
-    let inserted = connection
-        .prepare_cached(
-            "INSERT INTO history (revision, key, previous, expires, value) \
-             VALUES (?1, ?2, 0, ?3, ?4)",
-        )
-        .and_then(|mut insert| {
-            insert.execute(params![
-                SqlRevision(record.mod_revision),
-                &*record.key,
-                record.expires_at_ms,
-                &*record.value
-            ])
-        });
+fn insert(
+    connection: &Connection,
+    record: &BackupRecord,
+    deltas: &mut DeltaEncoder,
+) -> StoreResult<()> {
+    let row = HistoryRow {
+        revision: record.mod_revision,
+        key: &record.key,
+        previous: 0,
+        expires: record.expires_at_ms,
+        value: Some(&record.value),
+    };
+    let inserted = row.insert(connection, deltas);
     match inserted {
         Ok(_) => Ok(()),
         Err(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {

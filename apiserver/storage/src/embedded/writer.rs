@@ -6,7 +6,7 @@
 //! delayed and one fsync serves all requests that arrived meanwhile.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::batch_tx::BatchTx;
 use super::checkpoint::WalCheckpointer;
 use super::database::{KeyExpiry, LockedDataDirectory, probe_space, store_error};
+use super::delta_encoder::DeltaEncoder;
 use super::engine::EmbeddedStoreState;
 use super::fault_classification::{fault_of, panic_fault};
 use super::mvcc_index::SupersededRow;
@@ -78,6 +79,7 @@ pub(super) struct StoreWriter {
     pub(super) options: EmbeddedStoreOptions,
     pub(super) checkpointer: Option<WalCheckpointer>,
     pub(super) expiries: BinaryHeap<Reverse<KeyExpiry>>,
+    pub(super) deltas: DeltaEncoder,
     /// Ascending in `superseded_at`.
     pub(super) superseded_rows: VecDeque<SupersededRow>,
     /// Bytes appended to the WAL since the last checkpoint call.
@@ -125,6 +127,7 @@ impl StoreWriter {
             engine: shared,
             connection,
             requests,
+            deltas: DeltaEncoder::new(options.deltas.clone()),
             options,
             checkpointer,
             expiries: BinaryHeap::new(),
@@ -147,9 +150,11 @@ impl StoreWriter {
         mut self,
         garbage: VecDeque<SupersededRow>,
         expiries: BinaryHeap<Reverse<KeyExpiry>>,
+        base_references: HashMap<i64, i64>,
     ) -> Self {
         self.superseded_rows = garbage;
         self.expiries = expiries;
+        self.deltas.reset(base_references);
         self
     }
 
@@ -415,7 +420,7 @@ impl StoreWriter {
         let connection = self.connection.clone();
         let connection = connection.lock();
         let now = self.options.clock.now().as_millisecond();
-        let mut batch = BatchTx::new(&connection, &self.engine.index, now);
+        let mut batch = BatchTx::new(&connection, &self.engine.index, &mut self.deltas, now);
         let mut outcomes = Vec::with_capacity(txns.len());
         for txn in txns {
             outcomes.push(batch.apply(txn).map_err(store_error)?);

@@ -34,7 +34,7 @@ pub(super) async fn read(inner: &EtcdClient) -> StoreResult<(u32, u64)> {
         return Ok((BASE, 0));
     };
     let version = parse(inner, &entry)?;
-    format::check(&key_description(inner), version)?;
+    format::check(&key_description(inner), version, format::NEWEST)?;
     Ok((version, entry.mod_revision))
 }
 

@@ -19,7 +19,7 @@ use super::endpoints::{EtcdEndpoints, RetryPolicy};
 use super::etcd_keys::{EtcdKeyCodec, ROOT_PREFIX};
 use super::format::{self, FORMAT_KEY};
 use crate::backup::{self, BackupReader, BackupRecord, BackupSummary, SnapshotPage};
-use crate::format::{ENCRYPTED, check};
+use crate::format::{ENCRYPTED, NEWEST, check};
 use crate::store::{
     Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, StoreResult, TxnResponse, prefix_end,
 };
@@ -74,7 +74,7 @@ pub async fn restore(
 
 fn check_restorable(backup: &BackupSummary, prefix: &str) -> Result<(), String> {
     let header = &backup.header;
-    check("the backup", header.storage_format).map_err(|e| e.to_string())?;
+    check("the backup", header.storage_format, NEWEST).map_err(|e| e.to_string())?;
     let is_same_prefix =
         EtcdKeyCodec::new(prefix).encode_key(ROOT_PREFIX) == header.prefix.as_bytes();
     if header.storage_format >= ENCRYPTED && !is_same_prefix {

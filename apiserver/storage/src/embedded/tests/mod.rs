@@ -1,6 +1,7 @@
 //! Tests of what only the embedded engine promises: the lock of the data directory,
 //! restarts, behavior without space or with a failing disk.
 
+mod deltas;
 mod fault;
 mod history;
 mod restore;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use machinery::time::{Clock, FakeClock, SystemClock};
 
 use super::{EmbeddedStore, EmbeddedStoreOptions};
+use crate::backup::BackupSource;
 use crate::{
     Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store, StoreResult, TxnResponse, format,
 };
@@ -187,6 +189,12 @@ fn hours(hours: i64) -> jiff::SignedDuration {
     jiff::SignedDuration::from_hours(hours)
 }
 
+fn user_version(directory: &Path) -> u32 {
+    let connection = rusqlite::Connection::open(directory.join("store.db")).unwrap();
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0));
+    version.unwrap()
+}
+
 fn open_error(directory: &Path) -> String {
     match EmbeddedStore::open(directory, manual_compaction_options()) {
         Err(Error::Fatal(text)) => text,
@@ -240,15 +248,8 @@ async fn directory_belongs_to_one_process() {
 }
 
 #[tokio::test]
-async fn the_format_version_is_raised_and_never_lowered() {
+async fn the_format_of_values_is_raised_and_never_lowered() {
     let directory = tempfile::tempdir().unwrap();
-    let version = || {
-        let file = directory.path().join("store.db");
-        let connection = rusqlite::Connection::open(file).unwrap();
-        connection
-            .pragma_query_value(None, "user_version", |r| r.get::<_, u32>(0))
-            .unwrap()
-    };
     for (needed, stored) in [
         (format::BASE, format::BASE),
         (format::ENCRYPTED, format::ENCRYPTED),
@@ -259,8 +260,9 @@ async fn the_format_version_is_raised_and_never_lowered() {
             ..manual_compaction_options()
         };
         let store = EmbeddedStore::open(directory.path(), options).unwrap();
+        assert_eq!(store.storage_format().await.unwrap(), stored);
         store.close().await;
-        assert_eq!(version(), stored);
+        assert_eq!(user_version(directory.path()), format::DELTAS);
     }
 }
 

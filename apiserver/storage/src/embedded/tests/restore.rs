@@ -9,12 +9,18 @@ use machinery::time::SystemClock;
 
 use crate::backup::{BackupReader, BackupRecord, BackupSource, BackupStream};
 use crate::embedded::database::INCOMPLETE_RESTORE_DIR;
-use crate::embedded::{EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, restore};
+use crate::embedded::{
+    DeltaOptions, EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, restore,
+};
 use crate::store::{Error, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 
 const OPTIONS: EmbeddedRestoreOptions = EmbeddedRestoreOptions {
     revision_skip: 1_000,
     replace: false,
+    deltas: DeltaOptions {
+        prefixes: Vec::new(),
+        minimum_bytes: 0,
+    },
 };
 
 async fn put(store: &EmbeddedStore, key: &str, expected: u64, value: &str) -> u64 {
@@ -93,7 +99,7 @@ async fn a_restored_store_has_the_keys_revisions_and_expiries() {
     let revision = old.revision().await.unwrap();
 
     let new = directory.path().join("new");
-    let (summary, restored_revision) = restore(&new, &file, OPTIONS).unwrap();
+    let (summary, restored_revision) = restore(&new, &file, &OPTIONS).unwrap();
     assert_eq!((summary.keys, summary.header.revision), (1_112, revision));
     assert_eq!(restored_revision, revision + 1_000);
     let new = Arc::new(restored(&new));
@@ -172,7 +178,7 @@ async fn what_cannot_be_restored_changes_nothing() {
     let mut bytes = fs::read(&file).unwrap();
     bytes.pop();
     fs::write(&damaged, bytes).unwrap();
-    let error = restore(&new, &damaged, OPTIONS).unwrap_err().to_string();
+    let error = restore(&new, &damaged, &OPTIONS).unwrap_err().to_string();
     assert!(error.contains("it is not complete"), "{error}");
     assert!(!new.exists());
 
@@ -180,7 +186,7 @@ async fn what_cannot_be_restored_changes_nothing() {
         revision_skip: u64::MAX,
         ..OPTIONS
     };
-    let error = restore(&new, &file, skip).unwrap_err().to_string();
+    let error = restore(&new, &file, &skip).unwrap_err().to_string();
     assert!(error.contains("exceed the highest revision"), "{error}");
     assert!(!new.exists());
 
@@ -189,17 +195,17 @@ async fn what_cannot_be_restored_changes_nothing() {
         replace: true,
         ..OPTIONS
     };
-    let error = restore(&new, &file, replace).unwrap_err().to_string();
+    let error = restore(&new, &file, &replace).unwrap_err().to_string();
     assert!(error.contains("is in use by process"), "{error}");
     let revision = put(&running, "/registry/kept", 0, "{}").await;
     running.close().await;
-    let error = restore(&new, &file, OPTIONS).unwrap_err().to_string();
+    let error = restore(&new, &file, &OPTIONS).unwrap_err().to_string();
     assert!(error.contains("replace the store with --force"), "{error}");
     let running = restored(&new);
     assert_eq!(running.revision().await.unwrap(), revision);
     running.close().await;
 
-    restore(&new, &file, replace).unwrap();
+    restore(&new, &file, &replace).unwrap();
     let replaced = restored(&new);
     assert!(replaced.get("/registry/kept").await.unwrap().is_none());
     assert!(replaced.get("/registry/a").await.unwrap().is_some());
@@ -218,7 +224,7 @@ async fn no_store_opens_where_a_restore_was_cut_off() {
     let opened = EmbeddedStore::open(&new, EmbeddedStoreOptions::default());
     let error = opened.err().unwrap().to_string();
     assert!(error.contains("was not completed"), "{error}");
-    restore(&new, &file, OPTIONS).unwrap();
+    restore(&new, &file, &OPTIONS).unwrap();
     let store = restored(&new);
     assert!(store.get("/registry/a").await.unwrap().is_some());
 }
