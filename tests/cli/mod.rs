@@ -71,6 +71,9 @@ mod rebalance;
 /// `rollout` of staged templates.
 mod rollout;
 
+/// The windows of staged templates.
+mod rollout_windows;
+
 /// Karmada's user guide, followed alone.
 mod guide;
 

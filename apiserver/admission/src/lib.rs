@@ -43,6 +43,7 @@ mod replica_preference;
 mod resource_list;
 mod resource_quota;
 mod resource_registry;
+mod rollout_gates;
 mod rollout_policy;
 mod secret_access;
 mod taints;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::builtin::SelectorValues;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
-use crate::{builtin, cluster_affinity};
+use crate::{builtin, cluster_affinity, rollout_gates};
 
 const MUST_BE_POSITIVE: &str = "must be greater than 0";
 const RBAC_GROUP_PREFIX: &str = "rbac.authorization.k8s.io/";
@@ -60,14 +60,14 @@ pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
         get(spec, "/failureBudget"),
         &mut errors,
     );
+    rollout_gates::validate_windows(spec, &mut errors);
     let mut names = BTreeSet::from([REMAINING_STAGE]);
     for (i, stage) in items(spec, "/stages").iter().enumerate() {
-        validate_stage(
-            &index_path("spec.stages", i),
-            stage,
-            &mut names,
-            &mut errors,
-        );
+        let field = index_path("spec.stages", i);
+        validate_stage(&field, stage, &mut names, &mut errors);
+        let query_field = format!("{field}.gates.query");
+        let query = get(stage, "/gates/query");
+        rollout_gates::validate_query(&query_field, namespace, query, &mut errors);
     }
     errors
 }

@@ -23,6 +23,11 @@ pub(crate) struct SelectedPolicy {
 }
 
 impl SelectedPolicy {
+    /// Whether the policy is about its own namespace alone.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        !self.object.namespace().is_empty()
+    }
+
     /// Names the policy, its incarnation by uid, and its generation.
     pub(crate) fn id(&self) -> String {
         let kind = match self.object.namespace() {

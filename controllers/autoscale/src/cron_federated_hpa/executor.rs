@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use karmada_api::CronSchedule;
 use karmada_api::cron_federated_hpa::{
     CronFederatedHpaRule, CronFederatedHpaSpec, ScaleTargetReference,
 };
 
 use super::history::RuleExecution;
-use super::schedule::Schedule;
 
 /// Executions that wait for their status to be written, at most.
 const MAX_UNRECORDED: usize = 64;
@@ -18,7 +18,7 @@ const MAX_UNRECORDED: usize = 64;
 #[derive(Debug)]
 struct ScheduledRule {
     rule: CronFederatedHpaRule,
-    schedule: Schedule,
+    schedule: CronSchedule,
     /// None: never.
     next: Option<Timestamp>,
 }
@@ -55,7 +55,7 @@ impl CronExecutor {
             if self.rules.contains_key(&rule.name) {
                 continue;
             }
-            match Schedule::parse(&rule.schedule, rule.time_zone.as_deref()) {
+            match CronSchedule::parse(&rule.schedule, rule.time_zone.as_deref()) {
                 Ok(schedule) => {
                     let next = schedule.next_after(now);
                     let rule = rule.clone();

@@ -7,7 +7,6 @@ mod controller;
 mod executor;
 mod history;
 mod scaling;
-mod schedule;
 #[cfg(test)]
 mod tests;
 

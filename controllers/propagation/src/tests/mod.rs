@@ -36,6 +36,7 @@ mod released_claims;
 /// ReplicaSchedulingPreferences.
 mod replica_preferences;
 /// Staged templates.
+mod rollout_queries;
 mod rollouts;
 /// Deletions of templates that wait for their copies.
 mod template_removal;

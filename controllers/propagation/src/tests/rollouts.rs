@@ -13,7 +13,7 @@ use super::{DEPLOYMENTS, PropagationFixture, wait_until};
 static REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 const ROLLOUT: &str = "web-deployment";
 
-fn rollout_policy() -> Value {
+pub(super) fn rollout_policy() -> Value {
     let first = json!({"name": "first", "clusterAffinity": {"clusterNames": ["m1"]}});
     json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": {"name": "p", "namespace": "n", "generation": 1},
@@ -81,7 +81,7 @@ impl PropagationFixture {
     }
 
     /// Lets both members report until the rollout has ended.
-    async fn complete(&self) {
+    pub(super) async fn complete(&self) {
         for cluster in ["m1", "m2"] {
             let target = || {
                 let rollout = self.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);

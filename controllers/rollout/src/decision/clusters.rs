@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{
-    ClusterRolloutStatus, RolloutPhase, RolloutPolicySpec, RolloutStage, RolloutStatus,
+    ClusterRolloutStatus, QueryGate, RolloutPhase, RolloutPolicySpec, RolloutStage, RolloutStatus,
 };
 use machinery::{duration, time};
 
@@ -15,8 +15,9 @@ const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_secs(600);
 
 /// How long clusters of a stage have to be healthy, and may take to become so.
 pub(super) struct StageGates {
-    healthy_for: Duration,
-    deadline: Duration,
+    pub(super) healthy_for: Duration,
+    pub(super) deadline: Duration,
+    pub(super) query: Option<QueryGate>,
 }
 
 impl StageGates {
@@ -26,6 +27,7 @@ impl StageGates {
         Self {
             healthy_for: healthy_for.unwrap_or_default(),
             deadline: deadline.unwrap_or(DEFAULT_PROGRESS_DEADLINE),
+            query: stage.and_then(|stage| stage.gates.query.clone()),
         }
     }
 }
@@ -125,6 +127,10 @@ impl<'a> ClusterState<'a> {
         let status = &mut self.status;
         if status.phase != phase || status.reason != reason || status.since.is_empty() {
             status.since = api_time(now);
+            // The last result is shown as long as it explains the phase.
+            if !matches!(phase, RolloutPhase::Done | RolloutPhase::Failed) {
+                status.query = None;
+            }
         }
         status.phase = phase;
         reason.clone_into(&mut status.reason);
@@ -152,7 +158,7 @@ impl<'a> ClusterState<'a> {
         }
     }
 
-    fn elapsed(&self, now: Timestamp) -> SignedDuration {
+    pub(super) fn elapsed(&self, now: Timestamp) -> SignedDuration {
         let since = time::parse(&self.status.since);
         since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
     }
@@ -190,16 +196,27 @@ impl<'a> ClusterState<'a> {
             RolloutPhase::Updating => (RolloutPhase::Updating, &*self.status.reason.clone()),
             _ => (RolloutPhase::Updating, ""),
         };
+        let query = gates.query.as_ref().filter(|_| is_healthy);
+        let previous = query.map(|_| self.status.clone());
+        let (phase, reason) = match query {
+            Some(query) => self.judge_query(query, gates, (phase, reason), now),
+            None => (phase, reason),
+        };
         self.enter(phase, reason, now);
         if matches!(phase, RolloutPhase::Updating | RolloutPhase::Failed) {
             self.status.message.clone_from(&target.message);
+        }
+        if let (Some(query), Some(previous)) = (query, previous) {
+            // Without a result since a restart, the last message stays.
+            let stays = previous.phase == phase && previous.since == self.status.since;
+            self.explain_query(query, stays.then_some(previous.message));
         }
     }
 
     /// After how long the cluster enters its next phase by time alone.
     pub(super) fn wake(&self, gates: &StageGates, now: Timestamp) -> Option<Duration> {
         let limit = match self.status.phase {
-            RolloutPhase::Soaking => gates.healthy_for,
+            RolloutPhase::Soaking => gates.soak_limit(self.elapsed(now)),
             RolloutPhase::Updating => gates.deadline,
             _ => return None,
         };

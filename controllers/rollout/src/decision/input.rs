@@ -20,6 +20,16 @@ pub(crate) struct ObservedTarget {
     pub(crate) healthy: bool,
     /// Why the Work is not applied; empty if it is.
     pub(crate) message: String,
+    /// The latest answer to the query of the stage since the cluster has been in its phase.
+    pub(crate) query: Option<QueryObservation>,
+}
+
+/// The answer of a member to a query.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct QueryObservation {
+    pub(crate) asked_at: Timestamp,
+    /// The value, or why there is none.
+    pub(crate) outcome: Result<f64, String>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -9,14 +9,19 @@
 mod amounts;
 mod clusters;
 mod input;
+mod query;
 mod step;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod windows;
+
+use std::time::Duration;
 
 use karmada_api::rollout::ON_FAILURE_ROLLBACK;
 
-pub(crate) use input::{DecisionInput, ObservedTarget, RolloutDecision};
+pub(crate) use input::{DecisionInput, ObservedTarget, QueryObservation, RolloutDecision};
+pub(crate) use query::awaits_query;
 use step::RolloutStep;
 
 /// The next status. It is the previous one if nothing changes.
@@ -34,7 +39,11 @@ pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     };
     step.complete();
     RolloutDecision {
-        next: step.wake(),
+        next: earliest(step.wake(), hold.and_then(|hold| hold.wake(input.now))),
         status: step.into_status(hold),
     }
+}
+
+fn earliest(first: Option<Duration>, second: Option<Duration>) -> Option<Duration> {
+    first.into_iter().chain(second).min()
 }

@@ -31,6 +31,11 @@ impl RolloutStep<'_> {
             .map(|p| p.conditions.clone())
             .unwrap_or_default();
         let is_held = hold.is_some() && !has_ended;
+        let mut message = format!("{progress} clusters are done, {failed} have failed");
+        let hold_message = hold.map(StageHold::message).unwrap_or_default();
+        if is_held && !hold_message.is_empty() {
+            message = format!("{message}; {hold_message}");
+        }
         for (condition_type, holds) in [
             ("Progressing", !has_ended && !is_held && !is_rolled_back),
             ("Paused", is_held),
@@ -42,7 +47,7 @@ impl RolloutStep<'_> {
                 status: if holds { "True" } else { "False" }.to_owned(),
                 last_transition_time: api_time(self.input.now),
                 reason: state.to_owned(),
-                message: format!("{progress} clusters are done, {failed} have failed"),
+                message: message.clone(),
                 ..Condition::default()
             };
             set_status_condition(&mut conditions, condition);

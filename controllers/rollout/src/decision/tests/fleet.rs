@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{RolloutPhase, RolloutPolicySpec, RolloutStatus, StageApproval};
 use serde_json::{Value, json};
 
-use crate::decision::{DecisionInput, ObservedTarget, plan_next_step};
+use crate::decision::{DecisionInput, ObservedTarget, RolloutDecision, plan_next_step};
 
 /// More steps at one instant are an endless loop.
 const MAX_STEPS_AT_ONCE: usize = 200;
@@ -87,9 +87,8 @@ impl Fleet {
         }
     }
 
-    /// One decision, which is written.
-    pub(super) fn step(&mut self) -> bool {
-        let decision = plan_next_step(DecisionInput {
+    fn decision(&self) -> RolloutDecision {
+        plan_next_step(DecisionInput {
             policy: &self.policy,
             policy_id: &self.policy_id,
             paused: self.paused,
@@ -98,7 +97,12 @@ impl Fleet {
             previous: self.status.as_ref(),
             targets: &self.clusters,
             now: self.now,
-        });
+        })
+    }
+
+    /// One decision, which is written.
+    pub(super) fn step(&mut self) -> bool {
+        let decision = self.decision();
         let changed = self.status.as_ref() != Some(&decision.status);
         self.status = Some(decision.status);
         changed
@@ -136,6 +140,12 @@ impl Fleet {
 
     pub(super) fn pass(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
+        self.run_to_rest();
+    }
+
+    /// Lets the time pass after which time alone allows the next step.
+    pub(super) fn pass_to_next(&mut self) {
+        self.now += self.decision().next.unwrap();
         self.run_to_rest();
     }
 

@@ -2,4 +2,6 @@
 
 mod fleet;
 mod properties;
+mod query;
 mod scenarios;
+mod windows;

@@ -1,4 +1,5 @@
-//! Parses the schedule of a rule and finds its times in the time zone of the rule.
+//! Parses the schedules of CronFederatedHPAs and of the windows of RolloutPolicies, and finds their
+//! times in a time zone.
 
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions};
 use jiff::Timestamp;
@@ -16,12 +17,12 @@ const ABBREVIATIONS: [(&str, &str); 7] = [
 
 /// A schedule in a time zone.
 #[derive(Debug)]
-pub(crate) struct Schedule(Crontab);
+pub struct CronSchedule(Crontab);
 
-impl Schedule {
+impl CronSchedule {
     /// Without a time zone the schedule is in that of the process; with an empty one it is in UTC,
     /// as in Go.
-    pub(crate) fn parse(text: &str, time_zone: Option<&str>) -> Result<Self, String> {
+    pub fn parse(text: &str, time_zone: Option<&str>) -> Result<Self, String> {
         let abbreviated = ABBREVIATIONS.iter().find(|(short, _)| *short == text);
         let fields = abbreviated.map_or(text, |(_, fields)| fields);
         // `?` is another `*` in every field.
@@ -37,9 +38,10 @@ impl Schedule {
             .map_err(|e| format!("schedule {text:?}: {e}"))
     }
 
-    /// The first time after `now`; none if there is none within four years. A time that clocks skip
+    /// The first time after `now`; none if there is none within four years, beyond which nothing is
+    /// searched. A time that clocks skip
     /// when summer time begins is left out.
-    pub(crate) fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.0.find_next(MakeTimestamp(now)).ok()?;
         Some(next.timestamp())
     }
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     fn next(text: &str, zone: Option<&str>, now: &str) -> Option<String> {
-        let schedule = Schedule::parse(text, zone).unwrap();
+        let schedule = CronSchedule::parse(text, zone).unwrap();
         Some(schedule.next_after(now.parse().unwrap())?.to_string())
     }
 
@@ -125,9 +127,9 @@ mod tests {
             "@often",
             "* * * * * *",
         ] {
-            let error = Schedule::parse(text, Some("UTC")).unwrap_err();
+            let error = CronSchedule::parse(text, Some("UTC")).unwrap_err();
             assert!(error.contains(text), "{error}");
         }
-        assert!(Schedule::parse("* * * * *", Some("Mars/Olympus")).is_err());
+        assert!(CronSchedule::parse("* * * * *", Some("Mars/Olympus")).is_err());
     }
 }
