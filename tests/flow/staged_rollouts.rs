@@ -24,7 +24,8 @@ fn rollout_policy(web: &Value) -> Value {
         .collect();
     json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {"resourceSelectors": [resource_selector(web)], "stages": stages, "progressDeadline": "3s"}})
+        "spec": {"resourceSelectors": [resource_selector(web)], "stages": stages, "progressDeadline": "3s",
+            "minAvailable": 2}})
 }
 
 /// The states of the three members: phase and whether they have the target.
@@ -62,7 +63,7 @@ async fn images(fleet: &FleetFixture) -> Vec<Value> {
     images
 }
 
-// proves: ROL-stages, ROL-deadline, ROL-overrides, ROL-reported, ROL-valid, ROL-conditions
+// proves: ROL-stages, ROL-deadline, ROL-overrides, ROL-reported, ROL-valid, ROL-valid-replicas, ROL-conditions
 #[tokio::test]
 async fn a_failing_member_holds_the_stages_after_it() {
     let fleet = FleetFixture::shared(NAMESPACE).await;
@@ -73,6 +74,13 @@ async fn a_failing_member_holds_the_stages_after_it() {
     let rejection = control.try_create(invalid).await.unwrap_err().to_string();
     assert!(
         rejection.contains("spec.stages[1].maxConcurrency"),
+        "{rejection}"
+    );
+    let mut divided = rollout_policy(&web);
+    divided["spec"]["stages"][0]["batches"] = json!(["50%", "100%"]);
+    let rejection = control.try_create(divided).await.unwrap_err().to_string();
+    assert!(
+        rejection.contains("spec.stages[0].batches: Forbidden"),
         "{rejection}"
     );
     control.create(rollout_policy(&web)).await;

@@ -45,6 +45,7 @@ mod resource_quota;
 mod resource_registry;
 mod rollout_gates;
 mod rollout_policy;
+mod rollout_replicas;
 mod secret_access;
 mod taints;
 mod unstructured;

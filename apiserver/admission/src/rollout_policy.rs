@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::builtin::SelectorValues;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
-use crate::{builtin, cluster_affinity, rollout_gates};
+use crate::{builtin, cluster_affinity, rollout_gates, rollout_replicas};
 
 const MUST_BE_POSITIVE: &str = "must be greater than 0";
 const RBAC_GROUP_PREFIX: &str = "rbac.authorization.k8s.io/";
@@ -60,6 +60,7 @@ pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
         get(spec, "/failureBudget"),
         &mut errors,
     );
+    rollout_replicas::validate(spec, &mut errors);
     rollout_gates::validate_windows(spec, &mut errors);
     let mut names = BTreeSet::from([REMAINING_STAGE]);
     for (i, stage) in items(spec, "/stages").iter().enumerate() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{Api, Informer, InformerEvent, InvolvedObject, TaskGroup};
 use controller_context::{
     DesiredWork, Error, ManifestMemoryBudget, NamespaceGates, PropagationContext,
-    TemplateInformers, WorkClient, binding_key_of_work, is_small_tree, set_metadata_entry,
+    TemplateInformers, WorkClient, binding_key_of_work, is_small_tree,
 };
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping,
@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
 use crate::gated_targets::{follow_gates, within_gate};
-use crate::manifest::{PerClusterManifestPreparer, WorkSource, binding_id};
+use crate::manifest::{PerClusterManifestPreparer, StagedRevision, WorkSource, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
 use crate::removed_bindings::RemovedBindings;
 use crate::work_cleanup::plan_cleanup;
@@ -70,7 +70,7 @@ pub struct BindingController {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     override_recorder: EventRecorder,
-    interpreter: ResourceInterpreter,
+    pub(crate) interpreter: ResourceInterpreter,
     pub(crate) templates: Arc<TemplateInformers>,
     clusters: ClusterLister,
     pub(crate) overrides: OverrideManager,
@@ -520,8 +520,8 @@ impl BindingController {
             annotations.insert(STATUS_COLLECTION.into(), STATUS_COLLECTION_DISABLED.into());
         }
         if let Some(revision) = source.revision {
-            set_metadata_entry(&mut copy, "annotations", REVISION, revision);
-            annotations.insert(REVISION.into(), revision.into());
+            self.stage_manifest(&common.kind, &mut copy, revision, &target.name)?;
+            annotations.insert(REVISION.into(), revision.name.into());
         }
         for (key, applied) in [
             (OVERRIDDEN_FIELDS, record.retained_fields_annotation()),
@@ -573,7 +573,7 @@ struct SharedManifestInputs<'a> {
     tree_bytes: usize,
     builder: PerClusterManifestPreparer<'a>,
     overrides: CandidateOverridePolicies,
-    revision: Option<&'a str>,
+    revision: Option<StagedRevision<'a>>,
     template_reference: InvolvedObject,
 }
 

@@ -11,6 +11,7 @@ use karmada_api::well_known_keys::{
 use karmada_api::{ResourceBindingSpec, TargetCluster};
 use machinery::{Gvk, Object};
 use overrides::CandidateOverridePolicies;
+use rollout::StagedRevisions;
 use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
 
@@ -18,9 +19,17 @@ use serde_json::{Map, Value};
 pub(crate) struct WorkSource<'a> {
     pub(crate) template: &'a Object,
     pub(crate) overrides: CandidateOverridePolicies,
-    /// The name of the revision, if the template is staged.
-    pub(crate) revision: Option<&'a str>,
+    /// The revision, if the template is staged.
+    pub(crate) revision: Option<StagedRevision<'a>>,
     pub(crate) targets: Vec<&'a TargetCluster>,
+}
+
+/// A revision of a staged template.
+#[derive(Clone, Copy)]
+pub(crate) struct StagedRevision<'a> {
+    pub(crate) name: &'a str,
+    /// What the clusters may have.
+    pub(crate) staged: &'a StagedRevisions,
 }
 
 /// Prepares the manifest of each target cluster of a binding.

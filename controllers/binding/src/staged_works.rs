@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use controller_context::Error;
+use controller_context::{Error, set_metadata_entry};
 use flotilla_runtime::RestMapping;
+use karmada_api::rollout::REVISION;
 use karmada_api::{ResourceBinding, TargetCluster};
-use machinery::Object;
+use machinery::{Gvk, Object};
 use rollout::{StagedRevisions, TemplateRevision};
+use serde_json::Value;
 
 use crate::controller::BindingController;
-use crate::manifest::WorkSource;
+use crate::manifest::{StagedRevision, WorkSource};
 
 impl BindingController {
     /// Creates or updates the Works of the clusters that have a revision; returns whether any was
@@ -45,7 +47,10 @@ impl BindingController {
             let source = WorkSource {
                 template: &template,
                 overrides,
-                revision: Some(revision),
+                revision: Some(StagedRevision {
+                    name: revision,
+                    staged,
+                }),
                 targets,
             };
             match Box::pin(self.ensure_works(binding, view, served, source)).await {
@@ -54,5 +59,22 @@ impl BindingController {
             }
         }
         Error::aggregate(failed).map(|()| written)
+    }
+
+    /// Puts the revision of a cluster on its manifest, and the partition of its batch, which wins
+    /// over overrides.
+    pub(crate) fn stage_manifest(
+        &self,
+        kind: &Gvk,
+        manifest: &mut Value,
+        revision: StagedRevision<'_>,
+        cluster: &str,
+    ) -> Result<(), String> {
+        if let Some(percent) = revision.staged.batch_percent_of(cluster) {
+            let divided = self.interpreter.set_partition(kind, manifest, percent);
+            divided.map_err(|error| error.to_string())?;
+        }
+        set_metadata_entry(manifest, "annotations", REVISION, revision.name);
+        Ok(())
     }
 }

@@ -22,6 +22,7 @@ use crate::lua::{LuaArg, LuaLimits};
 use crate::native::pod_template::object_json;
 use crate::native::{CollectedStatus, Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
+use crate::partition::set_partition;
 use crate::rule_change::InterpreterRuleChange;
 use crate::script_result::{ScriptResult, union_dependencies};
 use crate::webhook::{
@@ -237,6 +238,17 @@ impl ResourceInterpreter {
                 same_object(&identity, operation, BUILT_IN_SOURCE.to_owned(), revised)
             }
         }
+    }
+
+    /// Lets a percentage of the replicas of a manifest have its revision, and the others keep the
+    /// one before. The manifest stays as it is when its kind has no partition.
+    pub fn set_partition(
+        &self,
+        kind: &Gvk,
+        manifest: &mut Value,
+        percent: u64,
+    ) -> Result<(), Error> {
+        set_partition(kind, manifest, percent)
     }
 
     /// The desired manifest, with the fields that the member decides copied from the observed object.

@@ -6,8 +6,8 @@
 //!
 //! Rules are pure and synchronous: they do no I/O and read no clock (time is an argument). Only the
 //! interface is asynchronous, because scripts and webhooks run elsewhere. The caller passes in the
-//! HTTP client for webhooks ([`WebhookInterpreterOptions`]). Only [`native`] and [`thirdparty`]
-//! branch on the kind of an object.
+//! HTTP client for webhooks ([`WebhookInterpreterOptions`]). Only [`native`], [`thirdparty`] and
+//! [`partition`] branch on the kind of an object.
 //!
 //! Entry point: [`ResourceInterpreter`].
 
@@ -25,6 +25,7 @@ mod interpreter;
 mod lua;
 mod native;
 mod operation;
+mod partition;
 mod replica_requirements;
 mod rule_change;
 mod script_result;

@@ -2,7 +2,6 @@
 //! cluster may have.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{
     Api, DeleteOptions, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup,
@@ -15,19 +14,19 @@ use flotilla_runtime::{
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
+use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
 use karmada_api::well_known_keys::BINDING_NAME;
 use karmada_api::{ResourceBinding, Rollout, RolloutPolicy};
-use machinery::Object;
 use machinery::time::Clock;
+use machinery::{Gvk, Object};
 use overrides::OverrideManager;
 use serde_json::{Value, json};
 
-use crate::decision::{DecisionInput, ObservedTarget, plan_next_step};
+use crate::decision::{DecisionInput, plan_next_step};
 use crate::observation::observe_targets;
 use crate::policies::SelectedPolicy;
-use crate::query_evaluator::{QueryEvaluator, query_demands};
 use crate::resolver::{RevisionResolver, is_owned_by};
 use crate::revision::{
     CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
@@ -55,7 +54,6 @@ pub struct RolloutController {
     works: Informer,
     overrides: OverrideManager,
     resolver: RevisionResolver,
-    queries: QueryEvaluator,
 }
 
 /// A template under a policy, with its binding.
@@ -82,7 +80,6 @@ impl RolloutController {
             templates: options.templates,
             works: options.works,
             overrides: options.overrides,
-            queries: QueryEvaluator::new(context, options.resolver.queue.clone()),
             resolver: options.resolver,
         });
         controller.resolver.wait_synced().await;
@@ -171,9 +168,6 @@ impl RolloutController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
         let rollout = self.resolver.rollouts.get_by_key(key);
-        if rollout.is_none() {
-            self.queries.forget(key);
-        }
         let Some(binding) = self.bindings.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
         };
@@ -269,7 +263,7 @@ impl RolloutController {
         let view = rollout.decode::<Rollout>()?;
         let spec = &staged.policy.policy.spec;
         let targets = staged.view.spec.targets();
-        let mut targets = observe_targets(
+        let targets = observe_targets(
             spec,
             &staged.view.spec.resource,
             &targets,
@@ -277,12 +271,12 @@ impl RolloutController {
             &self.works,
             |name| revisions.iter().any(|revision| revision.name() == name),
         );
-        let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
         let decision = plan_next_step(DecisionInput {
             policy: spec,
             policy_id: &staged.policy.id(),
             paused: view.spec.paused,
             approvals: &view.spec.approvals,
+            has_partition: has_partition(&staged.mapping.gvk),
             target: &target,
             previous: view.status.as_ref(),
             targets: &targets,
@@ -300,23 +294,9 @@ impl RolloutController {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
         }
-        let next = decision.next.into_iter().chain(next_query).min();
-        Ok(next.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
-    }
-
-    /// Gives the targets the latest results of the queries that they await; returns after how long
-    /// the next one is due.
-    fn observe_queries(
-        &self,
-        staged: &PolicedTemplate<'_>,
-        status: Option<&RolloutStatus>,
-        targets: &mut [ObservedTarget],
-    ) -> Option<Duration> {
-        let spec = &staged.policy.policy.spec;
-        let is_confined = staged.policy.is_namespaced();
-        let demands = query_demands(spec, status, staged.binding.namespace(), is_confined);
-        let key = staged.binding.meta().key();
-        self.queries.observe(&key, demands, targets)
+        Ok(decision
+            .next
+            .map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
     }
 
     async fn create(&self, staged: &PolicedTemplate<'_>) -> Result<ReconcileAction, Error> {
@@ -428,6 +408,10 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
+}
+
+fn has_partition(kind: &Gvk) -> bool {
+    partition_path(&kind.group, &kind.kind).is_some()
 }
 
 fn is_ready(cluster: Option<&Object>) -> bool {

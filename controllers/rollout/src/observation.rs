@@ -8,12 +8,14 @@ use karmada_api::names;
 use karmada_api::rollout::{REVISION, RolloutPolicySpec};
 use karmada_api::work::WorkStatus;
 use karmada_api::{ClusterAffinityMatcher, TargetCluster};
-use machinery::Object;
 use machinery::bounded_text::truncated;
+use machinery::{Gvk, Object};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::decision::ObservedTarget;
+use crate::reported_replicas::{
+    desired_replicas, has_old_replicas, read_counters, replicas_of_manifest,
+};
 
 /// The bytes of the reason of a member that a status shows.
 const MAX_MESSAGE_BYTES: usize = 256;
@@ -43,10 +45,13 @@ pub(crate) fn observe_targets(
         })
         .collect();
     let work_name = names::work_name(&resource.kind, &resource.name, &resource.namespace);
+    // Only batches are counted by the manifest, which is large.
+    let reads_manifests = policy.stages.iter().any(|stage| !stage.batches.is_empty());
     let observe = |target: &&TargetCluster| {
         let mut observed = ObservedTarget {
             name: target.name.clone(),
             stage: matchers.len(),
+            replicas: desired_replicas(target),
             ..ObservedTarget::default()
         };
         if let Some(cluster) = clusters.get(&target.name) {
@@ -61,7 +66,11 @@ pub(crate) fn observe_targets(
         }
         let namespace = names::execution_space_name(&target.name);
         if let Some(work) = works.get(&namespace, &work_name) {
-            observe_work(&work, &mut observed, &is_known_revision);
+            let kind = Gvk::from_api_version(&resource.api_version, &resource.kind);
+            observe_work(&kind.group, &work, &mut observed, &is_known_revision);
+            if reads_manifests {
+                observed.replicas.in_manifest = replicas_of_manifest(&work);
+            }
         }
         observed
     };
@@ -71,6 +80,7 @@ pub(crate) fn observe_targets(
 }
 
 fn observe_work(
+    group: &str,
     work: &Object,
     observed: &mut ObservedTarget,
     is_known_revision: impl Fn(&str) -> bool,
@@ -79,6 +89,7 @@ fn observe_work(
     if is_known_revision(&revision) {
         observed.work_revision = revision;
     }
+    observed.replicas.available = None;
     let Ok(report) = machinery::json::from_slice::<ReportedWork>(work.bytes()) else {
         return;
     };
@@ -86,7 +97,10 @@ fn observe_work(
     if let Some(manifest) = status.manifest_statuses.first() {
         observed.reported_revision.clone_from(&manifest.revision);
         let has_old_replicas = manifest.status.as_ref().is_some_and(has_old_replicas);
-        observed.healthy = manifest.health == "Healthy" && !has_old_replicas;
+        let is_healthy = manifest.health == "Healthy";
+        observed.healthy = is_healthy && !has_old_replicas;
+        let replicas = &mut observed.replicas;
+        read_counters(group, manifest.status.as_ref(), is_healthy, replicas);
     }
     let mut conditions = status.conditions.iter();
     if let Some(applied) = conditions.find(|c| c.condition_type == "Applied" && c.status != "True")
@@ -98,18 +112,10 @@ fn observe_work(
     }
 }
 
-/// Whether a workload that counts its updated replicas has others, too: it is as available as it
-/// should be, but not by the revision.
-fn has_old_replicas(status: &Value) -> bool {
-    let counter = |field: &str| status.get(field).and_then(Value::as_i64);
-    let updated = counter("updatedReplicas");
-    updated.is_some_and(|updated| counter("replicas").is_some_and(|all| all != updated))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     // proves: ROL-health-exact
     #[test]
@@ -160,7 +166,9 @@ mod tests {
                 "status": {"conditions": [condition], "manifestStatuses": [reported]}});
             let mut observed = ObservedTarget::default();
             let work = Object::from_value(&work).unwrap();
-            observe_work(&work, &mut observed, |revision| revision != "unknown");
+            observe_work("apps", &work, &mut observed, |revision| {
+                revision != "unknown"
+            });
             let actual = (
                 &*observed.work_revision,
                 &*observed.reported_revision,

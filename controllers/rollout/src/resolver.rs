@@ -52,6 +52,13 @@ impl StagedRevisions {
         Some(&*cluster.revision).filter(|revision| !revision.is_empty())
     }
 
+    /// How many percent of the replicas of a cluster may have its revision; `None` if nothing
+    /// divides them.
+    pub fn batch_percent_of(&self, cluster: &str) -> Option<u64> {
+        let percent = self.status()?.cluster(cluster)?.batch_percent;
+        u64::try_from(percent).ok().filter(|percent| *percent > 0)
+    }
+
     /// The generation of the template that Works with a revision name: `None` for that of the
     /// revision.
     fn generation_of(&self, revision: &str) -> Option<i64> {

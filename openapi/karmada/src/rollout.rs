@@ -42,19 +42,9 @@ pub struct RolloutPolicySpec {
     pub progress_deadline: String,
     pub failure_budget: Option<Value>,
     pub on_failure: String,
-    pub windows: Vec<RolloutWindow>,
+    pub min_available: Option<Value>,
     pub paused: bool,
     pub revision_history_limit: Option<i64>,
-}
-
-/// A recurring time in which clusters may begin.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RolloutWindow {
-    pub schedule: String,
-    pub duration: String,
-    /// Empty: UTC.
-    pub time_zone: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -63,6 +53,7 @@ pub struct RolloutStage {
     pub name: String,
     pub cluster_affinity: Option<ClusterAffinity>,
     pub max_concurrency: Option<Value>,
+    pub batches: Vec<String>,
     pub gates: RolloutGates,
 }
 
@@ -71,60 +62,6 @@ pub struct RolloutStage {
 pub struct RolloutGates {
     pub healthy_for: String,
     pub approval: bool,
-    pub query: Option<QueryGate>,
-}
-
-/// A PromQL query in the member, whose result has to satisfy a threshold.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct QueryGate {
-    pub prometheus: PrometheusService,
-    pub expression: String,
-    pub operator: ThresholdOperator,
-    pub threshold: f64,
-    pub interval: String,
-    pub failure_limit: i64,
-}
-
-/// A Service of members that answers queries as Prometheus does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct PrometheusService {
-    /// Empty: the namespace of the template.
-    pub namespace: String,
-    pub name: String,
-    pub port: i64,
-    pub scheme: String,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum ThresholdOperator {
-    LessThan,
-    #[default]
-    AtMost,
-    AtLeast,
-    GreaterThan,
-}
-
-impl ThresholdOperator {
-    /// Whether a value satisfies the threshold. NaN satisfies none.
-    pub fn accepts(self, value: f64, threshold: f64) -> bool {
-        match self {
-            Self::LessThan => value < threshold,
-            Self::AtMost => value <= threshold,
-            Self::AtLeast => value >= threshold,
-            Self::GreaterThan => value > threshold,
-        }
-    }
-
-    pub fn as_words(self) -> &'static str {
-        match self {
-            Self::LessThan => "less than",
-            Self::AtMost => "at most",
-            Self::AtLeast => "at least",
-            Self::GreaterThan => "greater than",
-        }
-    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -179,30 +116,22 @@ pub struct StageRolloutStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClusterRolloutStatus {
     pub name: String,
     pub revision: String,
+    /// The number of the batch, from 1; 0 without batches.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub batch: i64,
+    /// The percentage of the replicas that may have the revision; 0 if nothing was ever divided.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub batch_percent: i64,
     pub phase: RolloutPhase,
     pub since: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub query: Option<ClusterQueryStatus>,
-}
-
-/// A result of the query of the stage since the cluster has been healthy: the last one that counts
-/// as a failure, or with which the outcome changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClusterQueryStatus {
-    pub time: String,
-    pub value: String,
-    pub satisfied: bool,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub failures: i64,
 }
 
 /// The phase of a cluster or of a stage.

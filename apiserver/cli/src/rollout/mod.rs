@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use karmada_api::Rollout;
-use karmada_api::rollout::{ROLLOUTS, RolloutStatus, StageApproval};
+use karmada_api::rollout::{ClusterRolloutStatus, ROLLOUTS, RolloutStatus, StageApproval};
 use machinery::Object;
 use serde_json::json;
 
@@ -218,10 +218,7 @@ impl TemplateRollout {
             .filter(|stage| !stage.clusters.is_empty())
         {
             for cluster in &stage.clusters {
-                let details = match &*cluster.message {
-                    "" => cluster.reason.clone(),
-                    message => format!("{}: {message}", cluster.reason),
-                };
+                let details = details(cluster);
                 rows.push(vec![
                     stage.name.clone(),
                     cluster.name.clone(),
@@ -257,6 +254,17 @@ impl TemplateRollout {
         output::print_line(format_table(&["REVISION", "NAME", "CLUSTERS"], &rows).trim_end());
         Ok(())
     }
+}
+
+/// The batch of a cluster, and why the cluster is in its phase.
+fn details(cluster: &ClusterRolloutStatus) -> String {
+    let batch = match cluster.batch {
+        0 => String::new(),
+        number => format!("batch {number} ({}%)", cluster.batch_percent),
+    };
+    let parts = [&*batch, &*cluster.reason, &*cluster.message];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(": ")
 }
 
 fn status_of(view: &Rollout) -> anyhow::Result<&RolloutStatus> {

@@ -35,8 +35,9 @@ mod rebalancers;
 mod released_claims;
 /// ReplicaSchedulingPreferences.
 mod replica_preferences;
+/// Batches of staged templates.
+mod rollout_batches;
 /// Staged templates.
-mod rollout_queries;
 mod rollouts;
 /// Deletions of templates that wait for their copies.
 mod template_removal;

@@ -37,6 +37,8 @@ pub(super) struct ClusterState<'a> {
     pub(super) status: ClusterRolloutStatus,
     /// `None`: the cluster is no target any more.
     pub(super) observed: Option<&'a ObservedTarget>,
+    /// Whether the next batch may begin.
+    pub(super) has_passed_batch: bool,
 }
 
 /// A time of the API in whole seconds, rounded up: a duration that is counted from it is never
@@ -71,6 +73,7 @@ pub(super) fn carried_over<'a>(
                 },
                 status: cluster.clone(),
                 observed,
+                has_passed_batch: false,
             };
             if observed.is_none() {
                 state.enter(RolloutPhase::Skipped, "LeftPlacement", input.now);
@@ -96,6 +99,7 @@ impl<'a> ClusterState<'a> {
                 ..ClusterRolloutStatus::default()
             },
             observed: Some(target),
+            has_passed_batch: false,
         };
         state.assign(revision, now);
         if revision != goal {
@@ -147,6 +151,11 @@ impl<'a> ClusterState<'a> {
         self.enter(phase, reason, now);
     }
 
+    pub(super) fn wait_for_availability(&mut self, message: String, now: Timestamp) {
+        self.enter(RolloutPhase::Blocked, "AwaitingAvailability", now);
+        self.status.message = message;
+    }
+
     /// Lets the cluster have a revision.
     pub(super) fn assign(&mut self, revision: &str, now: Timestamp) {
         revision.clone_into(&mut self.status.revision);
@@ -171,11 +180,15 @@ impl<'a> ClusterState<'a> {
         let elapsed = self.elapsed(now);
         let has_passed =
             |limit: Duration| SignedDuration::try_from(limit).is_ok_and(|limit| elapsed >= limit);
+        let is_divided = self.is_divided();
         // Only a report of the member about this very revision counts.
         let is_healthy = target.work_revision == goal
             && target.reported_revision == goal
-            && target.healthy
-            && target.message.is_empty();
+            && target.message.is_empty()
+            && match is_divided {
+                true => self.has_healthy_batch(target),
+                false => target.healthy,
+            };
         let unreachable = "ClusterUnreachable";
         let (phase, reason) = match self.status.phase {
             _ if !target.reachable => (RolloutPhase::Failed, unreachable),
@@ -202,7 +215,17 @@ impl<'a> ClusterState<'a> {
             Some(query) => self.judge_query(query, gates, (phase, reason), now),
             None => (phase, reason),
         };
-        self.enter(phase, reason, now);
+        let (phase, reason) = match phase {
+            // A healthy batch waits for the next one, with the reason why it does not begin.
+            RolloutPhase::Done | RolloutPhase::Soaking if is_divided => {
+                self.has_passed_batch = phase == RolloutPhase::Done;
+                let is_soaking = self.status.phase == RolloutPhase::Soaking;
+                let reason = Some(self.status.reason.clone()).filter(|_| is_soaking);
+                (RolloutPhase::Soaking, reason.unwrap_or_default())
+            }
+            phase => (phase, reason.to_owned()),
+        };
+        self.enter(phase, &reason, now);
         if matches!(phase, RolloutPhase::Updating | RolloutPhase::Failed) {
             self.status.message.clone_from(&target.message);
         }
@@ -216,6 +239,8 @@ impl<'a> ClusterState<'a> {
     /// After how long the cluster enters its next phase by time alone.
     pub(super) fn wake(&self, gates: &StageGates, now: Timestamp) -> Option<Duration> {
         let limit = match self.status.phase {
+            // Time alone ends no hold.
+            RolloutPhase::Soaking if !self.status.reason.is_empty() => return None,
             RolloutPhase::Soaking => gates.soak_limit(self.elapsed(now)),
             RolloutPhase::Updating => gates.deadline,
             _ => return None,

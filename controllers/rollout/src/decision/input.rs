@@ -5,6 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karmada_api::rollout::{RolloutPolicySpec, RolloutStatus, StageApproval};
 
+use super::replicas::ObservedReplicas;
+
 /// A target cluster of the template, as the control plane observes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ObservedTarget {
@@ -18,18 +20,9 @@ pub(crate) struct ObservedTarget {
     /// The revision that the object in the member carried when its health was observed.
     pub(crate) reported_revision: String,
     pub(crate) healthy: bool,
+    pub(crate) replicas: ObservedReplicas,
     /// Why the Work is not applied; empty if it is.
     pub(crate) message: String,
-    /// The latest answer to the query of the stage since the cluster has been in its phase.
-    pub(crate) query: Option<QueryObservation>,
-}
-
-/// The answer of a member to a query.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct QueryObservation {
-    pub(crate) asked_at: Timestamp,
-    /// The value, or why there is none.
-    pub(crate) outcome: Result<f64, String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +33,8 @@ pub(crate) struct DecisionInput<'a> {
     /// Whether the user has paused the rollout.
     pub(crate) paused: bool,
     pub(crate) approvals: &'a [StageApproval],
+    /// Whether the kind of the template has a partition.
+    pub(crate) has_partition: bool,
     /// The revision with the current content of the template.
     pub(crate) target: &'a str,
     pub(crate) previous: Option<&'a RolloutStatus>,

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use karmada_api::rollout::{
     ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval,
 };
@@ -11,7 +10,6 @@ use karmada_api::rollout::{
 use super::amounts::{amount_rounded_down, amount_rounded_up};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
-use super::windows::{self, WindowState, window_state};
 
 /// Why no cluster of a stage begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +17,7 @@ pub(super) enum StageHold {
     Paused,
     AwaitingApproval,
     FailureBudgetExceeded,
-    /// No window is open; with the time when the next one opens.
-    OutsideWindow(Option<Timestamp>),
+    AwaitingAvailability,
 }
 
 impl StageHold {
@@ -29,23 +26,7 @@ impl StageHold {
             Self::Paused => "Paused",
             Self::AwaitingApproval => "AwaitingApproval",
             Self::FailureBudgetExceeded => "FailureBudgetExceeded",
-            Self::OutsideWindow(_) => "OutsideWindow",
-        }
-    }
-
-    /// What the reason alone does not say.
-    pub(super) fn message(self) -> String {
-        match self {
-            Self::OutsideWindow(next) => windows::message(next),
-            _ => String::new(),
-        }
-    }
-
-    /// After how long time alone ends the hold.
-    pub(super) fn wake(self, now: Timestamp) -> Option<Duration> {
-        match self {
-            Self::OutsideWindow(next) => Duration::try_from(next?.duration_since(now)).ok(),
-            _ => None,
+            Self::AwaitingAvailability => "AwaitingAvailability",
         }
     }
 }
@@ -224,10 +205,7 @@ impl<'a> RolloutStep<'a> {
         } else if needs_approval && !approvals.any(is_approved) {
             Some(StageHold::AwaitingApproval)
         } else {
-            match window_state(&self.input.policy.windows, self.input.now) {
-                WindowState::Open => None,
-                WindowState::Closed(next) => Some(StageHold::OutsideWindow(next)),
-            }
+            None
         }
     }
 
@@ -244,10 +222,8 @@ impl<'a> RolloutStep<'a> {
             .stage(frontier)
             .and_then(|stage| stage.max_concurrency.as_ref());
         let limit = limit.map_or(size, |limit| amount_rounded_up(limit, size).max(1));
-        let mut in_flight = members.clone().filter(|c| c.is_in_flight(&goal)).count();
-        // A closed window holds only those that would begin now.
-        let would_begin = in_flight < limit && members.clone().any(|c| !c.has(&goal));
-        let hold = hold.filter(|hold| would_begin || !matches!(hold, StageHold::OutsideWindow(_)));
+        let mut availability = self.availability();
+        let mut in_flight = members.filter(|c| c.is_in_flight(&goal)).count();
         for i in 0..self.clusters.len() {
             if self.clusters[i].observed.is_none() || self.clusters[i].has(&goal) {
                 continue;
@@ -256,14 +232,17 @@ impl<'a> RolloutStep<'a> {
                 self.clusters[i].wait(RolloutPhase::Pending, "WaitingForStage", now);
             } else if let Some(hold) = hold {
                 self.clusters[i].wait(RolloutPhase::Blocked, hold.reason(), now);
-                self.clusters[i].status.message = hold.message();
             } else if self.is_held_by_failures() {
                 let reason = StageHold::FailureBudgetExceeded.reason();
                 self.clusters[i].wait(RolloutPhase::Blocked, reason, now);
             } else if in_flight >= limit {
                 self.clusters[i].wait(RolloutPhase::Pending, "WaitingForOthers", now);
+            } else if let Some(availability) = &mut availability
+                && let Err(reason) = availability.spend(&self.clusters[i])
+            {
+                self.clusters[i].wait_for_availability(reason, now);
             } else {
-                self.clusters[i].assign(&goal, now);
+                self.begin_cluster(i, &goal);
                 in_flight += usize::from(self.clusters[i].is_in_flight(&goal));
             }
         }
@@ -291,14 +270,23 @@ impl<'a> RolloutStep<'a> {
         wakes.min()
     }
 
-    /// Gives the goal to all clusters at once.
+    /// Gives the goal to all clusters at once, as far as enough replicas stay available.
     pub(super) fn assign_all(&mut self) {
         let (goal, now) = (self.goal().to_owned(), self.input.now);
         self.clusters.retain(|c| c.observed.is_some());
+        let mut availability = self.availability();
         for cluster in &mut self.clusters {
-            if !cluster.has(&goal) {
-                cluster.assign(&goal, now);
+            if cluster.has(&goal) {
+                continue;
             }
+            if let Some(availability) = &mut availability
+                && let Err(reason) = availability.spend(cluster)
+            {
+                cluster.wait_for_availability(reason, now);
+                continue;
+            }
+            cluster.undivide();
+            cluster.assign(&goal, now);
         }
     }
 }

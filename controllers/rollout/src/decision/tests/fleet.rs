@@ -6,10 +6,20 @@ use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{RolloutPhase, RolloutPolicySpec, RolloutStatus, StageApproval};
 use serde_json::{Value, json};
 
-use crate::decision::{DecisionInput, ObservedTarget, RolloutDecision, plan_next_step};
+use crate::decision::{DecisionInput, ObservedReplicas, ObservedTarget, plan_next_step};
 
+/// How many replicas each cluster has.
+pub(super) const REPLICAS: u64 = 10;
 /// More steps at one instant are an endless loop.
 const MAX_STEPS_AT_ONCE: usize = 200;
+
+/// How far a member is with a Work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// All replicas that may be updated are down.
+    Begun,
+    Complete,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Fleet {
@@ -17,6 +27,7 @@ pub(super) struct Fleet {
     pub(super) policy_id: String,
     pub(super) paused: bool,
     pub(super) approvals: Vec<StageApproval>,
+    pub(super) has_partition: bool,
     pub(super) target: String,
     pub(super) status: Option<RolloutStatus>,
     pub(super) clusters: Vec<ObservedTarget>,
@@ -33,6 +44,7 @@ impl Fleet {
             policy_id: "p".into(),
             paused: false,
             approvals: Vec::new(),
+            has_partition: true,
             target: "1".into(),
             status: None,
             clusters: Vec::new(),
@@ -66,6 +78,12 @@ impl Fleet {
             name: name.into(),
             stage,
             reachable: true,
+            replicas: ObservedReplicas {
+                desired: REPLICAS,
+                in_manifest: Some(REPLICAS),
+                available: Some(0),
+                ..ObservedReplicas::default()
+            },
             ..ObservedTarget::default()
         });
         self.clusters.sort_by(|a, b| a.name.cmp(&b.name));
@@ -87,22 +105,19 @@ impl Fleet {
         }
     }
 
-    fn decision(&self) -> RolloutDecision {
-        plan_next_step(DecisionInput {
+    /// One decision, which is written.
+    pub(super) fn step(&mut self) -> bool {
+        let decision = plan_next_step(DecisionInput {
             policy: &self.policy,
             policy_id: &self.policy_id,
             paused: self.paused,
             approvals: &self.approvals,
+            has_partition: self.has_partition,
             target: &self.target,
             previous: self.status.as_ref(),
             targets: &self.clusters,
             now: self.now,
-        })
-    }
-
-    /// One decision, which is written.
-    pub(super) fn step(&mut self) -> bool {
-        let decision = self.decision();
+        });
         let changed = self.status.as_ref() != Some(&decision.status);
         self.status = Some(decision.status);
         changed
@@ -110,20 +125,50 @@ impl Fleet {
 
     /// Works get the revisions of their clusters, and reachable members report about them.
     pub(super) fn deliver(&mut self) {
-        let Some(status) = &self.status else {
+        for index in 0..self.clusters.len() {
+            self.deliver_to(index, Delivery::Complete);
+        }
+    }
+
+    /// The Work of one cluster gets its revision, and its member does as far as it gets.
+    pub(super) fn deliver_to(&mut self, index: usize, delivery: Delivery) {
+        let cluster = &mut self.clusters[index];
+        let status = self.status.as_ref();
+        let Some(state) = status.and_then(|status| status.cluster(&cluster.name)) else {
             return;
         };
-        for cluster in &mut self.clusters {
-            let Some(state) = status.cluster(&cluster.name) else {
-                continue;
-            };
-            cluster.work_revision.clone_from(&state.revision);
-            if cluster.reachable {
-                cluster.reported_revision.clone_from(&state.revision);
-                let is_broken = (cluster.name.clone(), state.revision.clone());
-                cluster.healthy = !self.broken.contains(&is_broken);
-            }
+        cluster.work_revision.clone_from(&state.revision);
+        if !cluster.reachable {
+            return;
         }
+        let batch = match u64::try_from(state.batch_percent).unwrap() {
+            percent @ 1..100 => (REPLICAS * percent).div_ceil(100),
+            _ => REPLICAS,
+        };
+        let changes = cluster.reported_revision != state.revision
+            || !cluster.replicas.are_updated && cluster.replicas.updated < batch;
+        if delivery == Delivery::Begun && !changes {
+            return;
+        }
+        cluster.reported_revision.clone_from(&state.revision);
+        let is_broken = (cluster.name.clone(), state.revision.clone());
+        let is_down = delivery == Delivery::Begun || self.broken.contains(&is_broken);
+        let updated = match delivery {
+            Delivery::Begun => batch - 1,
+            Delivery::Complete => batch,
+        };
+        cluster.healthy = !is_down && updated == REPLICAS;
+        cluster.replicas.available = Some(if is_down { REPLICAS - batch } else { REPLICAS });
+        cluster.replicas.in_manifest = Some(REPLICAS);
+        cluster.replicas.updated = updated;
+        cluster.replicas.is_current = true;
+        cluster.replicas.are_updated = updated == REPLICAS;
+    }
+
+    /// The replicas that are available in all clusters.
+    pub(super) fn available(&self) -> u64 {
+        let available = self.clusters.iter().map(|c| c.replicas.available);
+        available.map(|available| available.unwrap_or(0)).sum()
     }
 
     /// Steps until nothing changes.
@@ -140,12 +185,6 @@ impl Fleet {
 
     pub(super) fn pass(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
-        self.run_to_rest();
-    }
-
-    /// Lets the time pass after which time alone allows the next step.
-    pub(super) fn pass_to_next(&mut self) {
-        self.now += self.decision().next.unwrap();
         self.run_to_rest();
     }
 

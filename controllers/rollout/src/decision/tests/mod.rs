@@ -1,7 +1,8 @@
 //! Tests of the decision on simulated fleets with a clock that the test moves.
 
+mod availability;
+mod batches;
 mod fleet;
 mod properties;
-mod query;
+mod replica_properties;
 mod scenarios;
-mod windows;

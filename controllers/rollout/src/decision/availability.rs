@@ -1,0 +1,82 @@
+//! Keeps replicas available over the whole fleet: a cluster begins only if the others would keep
+//! `minAvailable` of them should it lose all of its own.
+
+use super::amounts::amount_rounded_up;
+use super::clusters::ClusterState;
+use super::step::{RolloutStep, StageHold};
+
+/// The available replicas that no change of a revision takes away, of which clusters that begin
+/// spend their own.
+pub(super) struct AvailabilityBudget {
+    required: u64,
+    total: u64,
+    remaining: u64,
+}
+
+impl AvailabilityBudget {
+    /// Takes the replicas of a cluster that begins, or of its next batch; returns why it may not.
+    pub(super) fn spend(&mut self, cluster: &ClusterState<'_>) -> Result<(), String> {
+        let remaining = self.remaining.saturating_sub(counted_replicas(cluster));
+        if remaining >= self.required || has_nothing_to_lose(cluster) {
+            self.remaining = remaining;
+            return Ok(());
+        }
+        Err(format!(
+            "{} of {} replicas have to stay available, and the other clusters have {remaining}",
+            self.required, self.total
+        ))
+    }
+}
+
+impl RolloutStep<'_> {
+    /// `None` if the policy has no `minAvailable`, or the template no replicas.
+    pub(super) fn availability(&self) -> Option<AvailabilityBudget> {
+        let min_available = self.input.policy.min_available.as_ref()?;
+        let desired = self.input.targets.iter().map(|t| t.replicas.desired);
+        let total = desired.fold(0, u64::saturating_add);
+        let amount = usize::try_from(total).unwrap_or(usize::MAX);
+        let required = amount_rounded_up(min_available, amount);
+        let counted = self.clusters.iter().map(counted_replicas);
+        (total > 0).then(|| AvailabilityBudget {
+            required: u64::try_from(required).unwrap_or(u64::MAX),
+            total,
+            remaining: counted.fold(0, u64::saturating_add),
+        })
+    }
+
+    /// Why nothing goes on, if only missing replicas hold it.
+    pub(super) fn availability_hold(&self) -> Option<StageHold> {
+        let (hold, goal) = (StageHold::AwaitingAvailability, self.goal());
+        let is_held = |c: &ClusterState<'_>| c.status.reason == hold.reason();
+        let mut in_flight = self.clusters.iter().filter(|c| c.is_in_flight(goal));
+        let goes_on = in_flight.any(|c| !is_held(c));
+        (!goes_on && self.clusters.iter().any(is_held)).then_some(hold)
+    }
+}
+
+/// The available replicas of a cluster of which its revision takes no more: it has the revision in
+/// all that may have it. Those of others may be lost at any time.
+fn counted_replicas(cluster: &ClusterState<'_>) -> u64 {
+    let Some(target) = cluster.observed else {
+        return 0;
+    };
+    let revision = &cluster.status.revision;
+    let has_settled = target.reachable
+        && target.work_revision == *revision
+        && target.reported_revision == *revision
+        && match cluster.is_divided() {
+            true => cluster.has_updated_batch(target),
+            false => target.replicas.are_updated,
+        };
+    match target.replicas.available {
+        Some(available) if has_settled => available.min(target.replicas.desired),
+        _ => 0,
+    }
+}
+
+/// Whether a cluster has no available replica. A fleet in which too few are available can be
+/// repaired only there.
+fn has_nothing_to_lose(cluster: &ClusterState<'_>) -> bool {
+    let target = cluster.observed;
+    target.is_some_and(|target| target.reachable && target.replicas.available == Some(0))
+}

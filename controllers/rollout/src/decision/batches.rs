@@ -1,0 +1,131 @@
+//! Updates the replicas of a cluster in batches: the partition of a workload lets a percentage of
+//! them have the revision, until they are healthy with it.
+
+use karmada_api::partition::replicas_of_batch;
+
+use super::clusters::ClusterState;
+use super::input::ObservedTarget;
+use super::step::{RolloutStep, StageHold};
+
+const PERCENT_OF_ALL: i64 = 100;
+
+/// A percentage of the replicas of each cluster of a stage.
+#[derive(Clone, Copy)]
+struct Batch {
+    /// From 1.
+    number: i64,
+    percent: i64,
+}
+
+impl RolloutStep<'_> {
+    /// Lets a cluster have the goal, in the first batch of its stage.
+    pub(super) fn begin_cluster(&mut self, index: usize, goal: &str) {
+        let batch = self.next_batch(self.clusters[index].stage, 0);
+        let cluster = &mut self.clusters[index];
+        if let Some(batch) = batch {
+            cluster.set_batch(batch);
+        } else {
+            cluster.undivide();
+        }
+        cluster.assign(goal, self.input.now);
+    }
+
+    /// Lets the next batch of each cluster begin whose batch has been healthy for long enough.
+    pub(super) fn advance_batches(&mut self) {
+        let (goal, now) = (self.goal().to_owned(), self.input.now);
+        let mut availability = self.availability();
+        for i in 0..self.clusters.len() {
+            let cluster = &self.clusters[i];
+            if !cluster.has_passed_batch || !cluster.has(&goal) {
+                continue;
+            }
+            let (mut hold, mut message) = (self.batch_hold(cluster.stage), String::new());
+            if hold.is_none()
+                && let Some(availability) = &mut availability
+                && let Err(reason) = availability.spend(cluster)
+            {
+                (hold, message) = (Some(StageHold::AwaitingAvailability), reason);
+            }
+            let percent = cluster.status.batch_percent;
+            let next = self.next_batch(cluster.stage, percent).unwrap_or(Batch {
+                number: cluster.status.batch.saturating_add(1),
+                percent: PERCENT_OF_ALL,
+            });
+            let cluster = &mut self.clusters[i];
+            match hold {
+                // The time since which the batch has been healthy stays.
+                Some(hold) => {
+                    hold.reason().clone_into(&mut cluster.status.reason);
+                    cluster.status.message = message;
+                }
+                None => {
+                    cluster.set_batch(next);
+                    cluster.assign(&goal, now);
+                }
+            }
+        }
+    }
+
+    /// Why no batch of a stage begins. A stage that has begun needs no approval any more.
+    fn batch_hold(&self, stage: usize) -> Option<StageHold> {
+        let hold = self.hold(stage)?;
+        let holds = matches!(hold, StageHold::Paused | StageHold::FailureBudgetExceeded);
+        holds.then_some(hold)
+    }
+
+    /// The first batch of a stage with more than a percentage of the replicas. A stage without
+    /// batches, and a template whose kind has no partition, have none.
+    fn next_batch(&self, stage: usize, percent: i64) -> Option<Batch> {
+        if !self.input.has_partition {
+            return None;
+        }
+        let batches = self.stage(stage)?.batches.iter();
+        let percents = batches.map(|batch| batch.strip_suffix('%').and_then(|p| p.parse().ok()));
+        let mut numbered = (1..).zip(percents);
+        numbered.find_map(|(number, next)| {
+            let next: i64 = next?;
+            let batch = Batch {
+                number,
+                percent: next.min(PERCENT_OF_ALL),
+            };
+            (next > percent).then_some(batch)
+        })
+    }
+}
+
+impl ClusterState<'_> {
+    /// Whether only a part of the replicas may have the revision.
+    pub(super) fn is_divided(&self) -> bool {
+        (1..PERCENT_OF_ALL).contains(&self.status.batch_percent)
+    }
+
+    fn set_batch(&mut self, batch: Batch) {
+        self.status.batch = batch.number;
+        self.status.batch_percent = batch.percent;
+    }
+
+    /// Lets all replicas have the revision. Once the manifest has had a partition, it says that
+    /// there is none any more.
+    pub(super) fn undivide(&mut self) {
+        let was_divided = self.status.batch_percent != 0;
+        self.status.batch = 0;
+        self.status.batch_percent = if was_divided { PERCENT_OF_ALL } else { 0 };
+    }
+
+    /// Whether as many replicas as the batch has are of the revision that the report names: it takes
+    /// no more of them.
+    pub(super) fn has_updated_batch(&self, target: &ObservedTarget) -> bool {
+        let replicas = &target.replicas;
+        let percent = u64::try_from(self.status.batch_percent).unwrap_or_default();
+        let batch = replicas
+            .in_manifest
+            .map(|all| replicas_of_batch(all, percent));
+        replicas.is_current && batch.is_some_and(|batch| replicas.updated >= batch)
+    }
+
+    /// Whether the batch is updated, and all replicas are available.
+    pub(super) fn has_healthy_batch(&self, target: &ObservedTarget) -> bool {
+        let (all, available) = (target.replicas.in_manifest, target.replicas.available);
+        self.has_updated_batch(target) && available.is_some_and(|n| all.is_some_and(|all| n >= all))
+    }
+}

@@ -1,0 +1,187 @@
+//! Scenarios of batches: clusters have ten replicas each.
+
+use serde_json::{Value, json};
+
+use super::fleet::{Delivery, Fleet, REPLICAS};
+
+/// A cluster with batches, and one without.
+fn fleet_in_batches(more: Value) -> Fleet {
+    let divided = json!({"name": "divided", "batches": ["10%", "45%", "100%"], "gates": {"healthyFor": "1m"}});
+    let mut policy = json!({"stages": [divided, {"name": "whole"}], "progressDeadline": "10m"});
+    let fields = policy.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    Fleet::new(policy, &[("a", 0), ("b", 1)])
+}
+
+/// The batch, the percentage and the reason of the first cluster.
+fn check_batch(fleet: &Fleet, batch: i64, percent: i64, reason: &str) {
+    let status = fleet.status.as_ref().unwrap();
+    let cluster = status.cluster("a").unwrap();
+    let actual = (cluster.batch, cluster.batch_percent, &*cluster.reason);
+    assert_eq!(actual, (batch, percent, reason));
+}
+
+// proves: ROL-batches
+#[test]
+fn a_cluster_is_updated_in_batches() {
+    let mut fleet = fleet_in_batches(json!({}));
+    check_batch(&fleet, 0, 0, "");
+    fleet.change("2");
+    fleet.check("Progressing: a=2 Soaking, b=1 Pending");
+    check_batch(&fleet, 1, 10, "");
+    fleet.pass(59);
+    check_batch(&fleet, 1, 10, "");
+    fleet.pass(1);
+    fleet.check("Progressing: a=2 Soaking, b=1 Pending");
+    check_batch(&fleet, 2, 45, "");
+    assert_eq!(fleet.cluster("a").replicas.updated, 5);
+    fleet.pass(60);
+    fleet.check("Progressing: a=2 Soaking, b=1 Pending");
+    check_batch(&fleet, 3, 100, "");
+    assert_eq!(fleet.cluster("a").replicas.updated, REPLICAS);
+    fleet.pass(60);
+    fleet.check("Completed: a=2 Done, b=2 Done");
+    check_batch(&fleet, 3, 100, "");
+    assert_eq!(
+        fleet.status.as_ref().unwrap().cluster("b").unwrap().batch,
+        0
+    );
+    // The next revision begins with the first batch.
+    fleet.change("3");
+    check_batch(&fleet, 1, 10, "");
+}
+
+// proves: ROL-batch-health
+#[test]
+fn a_batch_is_judged_by_the_report_about_it() {
+    let changes: [&dyn Fn(&mut Fleet); 6] = [
+        &|fleet| fleet.cluster("a").replicas.updated = 0,
+        &|fleet| fleet.cluster("a").replicas.available = Some(9),
+        &|fleet| fleet.cluster("a").replicas.available = None,
+        &|fleet| fleet.cluster("a").replicas.is_current = false,
+        &|fleet| fleet.cluster("a").replicas.in_manifest = None,
+        &|fleet| fleet.cluster("a").reported_revision = "1".into(),
+    ];
+    for change in changes {
+        let mut fleet = fleet_in_batches(json!({}));
+        "2".clone_into(&mut fleet.target);
+        fleet.step();
+        fleet.deliver();
+        change(&mut fleet);
+        assert!(!fleet.step());
+        fleet.check("Progressing: a=2 Updating, b=1 Pending");
+        fleet.now += jiff::SignedDuration::from_secs(600);
+        fleet.step();
+        fleet.check("FailureBudgetExceeded: a=2 Failed, b=1 Blocked");
+        check_batch(&fleet, 1, 10, "ProgressDeadlineExceeded");
+        // Once it is healthy, it goes on with the same batch.
+        fleet.deliver();
+        fleet.step();
+        fleet.check("Progressing: a=2 Soaking, b=1 Pending");
+        check_batch(&fleet, 1, 10, "");
+        fleet.pass(60);
+        check_batch(&fleet, 2, 45, "");
+    }
+}
+
+// proves: ROL-batch-held
+#[test]
+fn a_held_batch_keeps_its_soak_time() {
+    let mut fleet = fleet_in_batches(json!({}));
+    fleet.change("2");
+    fleet.spec.paused = true;
+    fleet.pass(60);
+    check_batch(&fleet, 1, 10, "Paused");
+    fleet.check("Paused: a=2 Soaking, b=1 Pending");
+    fleet.pass(60);
+    assert!(!fleet.step());
+    fleet.spec.paused = false;
+    fleet.step();
+    check_batch(&fleet, 2, 45, "");
+    fleet.check("Progressing: a=2 Updating, b=1 Pending");
+}
+
+// proves: ROL-batch-held, ROL-min-available
+#[test]
+fn a_batch_waits_for_the_replicas_of_other_clusters() {
+    let mut fleet = fleet_in_batches(json!({"minAvailable": 10}));
+    fleet.change("2");
+    check_batch(&fleet, 1, 10, "");
+    fleet.cluster("b").replicas.available = Some(9);
+    fleet.cluster("b").healthy = false;
+    fleet.now += jiff::SignedDuration::from_secs(60);
+    fleet.step();
+    check_batch(&fleet, 1, 10, "AwaitingAvailability");
+    fleet.check("AwaitingAvailability: a=2 Soaking, b=1 Pending");
+    fleet.run_to_rest();
+    check_batch(&fleet, 2, 45, "");
+}
+
+/// The cluster of the first stage is the only one that no batch divides. The others count, too.
+// proves: ROL-min-available-counted
+#[test]
+fn replicas_of_an_overtaken_batch_count() {
+    let divided =
+        json!({"name": "second", "batches": ["10%", "100%"], "gates": {"healthyFor": "1h"}});
+    let policy = json!({"stages": [{"name": "first"}, divided], "minAvailable": 20});
+    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 1), ("c", 1)]);
+    fleet.change("2");
+    fleet.check("Progressing: a=2 Done, b=2 Soaking, c=2 Soaking");
+    fleet.change("3");
+    fleet.check("Progressing: a=3 Done, b=3 Soaking, c=3 Soaking");
+    // While the batch is not updated, its cluster does not count.
+    fleet.cluster("c").replicas.updated = 0;
+    "4".clone_into(&mut fleet.target);
+    fleet.step();
+    fleet.check("AwaitingAvailability: a=3 Blocked, b=3 Pending, c=3 Pending");
+}
+
+// proves: ROL-batch-overtaken
+#[test]
+fn a_newer_revision_begins_with_the_first_batch_and_a_return_has_none() {
+    let mut fleet = fleet_in_batches(json!({}));
+    fleet.change("2");
+    fleet.pass(60);
+    check_batch(&fleet, 2, 45, "");
+    // Until its turn, the cluster keeps what it has.
+    fleet.spec.paused = true;
+    fleet.change("3");
+    fleet.check("Paused: a=2 Blocked, b=1 Pending");
+    check_batch(&fleet, 2, 45, "Paused");
+    fleet.spec.paused = false;
+    fleet.run_to_rest();
+    check_batch(&fleet, 1, 10, "");
+    fleet.change("1");
+    fleet.check("Progressing: a=1 Soaking, b=1 Done");
+    check_batch(&fleet, 0, 100, "");
+}
+
+// proves: ROL-batch-policy-changed
+#[test]
+fn changed_batches_apply_from_the_next_one_on() {
+    let mut fleet = fleet_in_batches(json!({}));
+    fleet.change("2");
+    check_batch(&fleet, 1, 10, "");
+    fleet.policy.stages[0].batches = vec!["5%".into(), "70%".into(), "100%".into()];
+    "q".clone_into(&mut fleet.policy_id);
+    fleet.run_to_rest();
+    check_batch(&fleet, 1, 10, "");
+    fleet.pass(60);
+    check_batch(&fleet, 2, 70, "");
+    fleet.policy.stages[0].batches.clear();
+    fleet.pass(60);
+    check_batch(&fleet, 3, 100, "");
+}
+
+// proves: ROL-batch-kinds
+#[test]
+fn a_kind_without_a_partition_has_no_batches() {
+    let mut fleet = fleet_in_batches(json!({}));
+    fleet.has_partition = false;
+    fleet.change("2");
+    fleet.check("Progressing: a=2 Soaking, b=1 Pending");
+    check_batch(&fleet, 0, 0, "");
+    fleet.deliver_to(0, Delivery::Complete);
+    fleet.pass(60);
+    fleet.check("Completed: a=2 Done, b=2 Done");
+}
