@@ -80,5 +80,8 @@ mod host_workloads;
 /// The host's admission webhooks, called for resources that Flotilla serves.
 mod webhooks;
 
+/// A change that goes through twelve members in stages.
+mod rollout_story;
+
 /// The takeover of a Karmada in place, and the way back.
 mod takeover;

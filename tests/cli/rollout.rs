@@ -136,6 +136,7 @@ fn templates_that_are_not_staged_are_named() {
     }
 }
 
+// proves: ROL-commands, ROL-restart-pods, ROL-abort, ROL-retry
 #[test]
 fn the_examples_of_the_help_work() {
     let fixture = CliFixture::shared();
@@ -158,6 +159,30 @@ fn the_examples_of_the_help_work() {
     fixture.run_examples("rollout pause");
     fixture.run_examples("rollout approve");
     fixture.run_examples("rollout undo");
+    fixture.run_examples("rollout restart");
+    let restarted = fixture.json("get deploy api");
+    let annotations = &restarted["spec"]["template"]["metadata"]["annotations"];
+    assert!(
+        annotations["kubectl.kubernetes.io/restartedAt"].is_string(),
+        "{restarted}"
+    );
+    let wait_for = |state: &str| {
+        let line = format!("deployment/api: {state}");
+        fixture.wait_for_output("rollout status deployment/api", |out| {
+            out.starts_with(&line)
+        });
+    };
+    wait_for("Paused");
+    fixture
+        .run("rollout retry deployment/api")
+        .failed_with("no cluster of deployment/api has failed");
+    fixture.run_examples("rollout abort");
+    wait_for("RolledBack");
+    fixture
+        .run("rollout abort deployment/api")
+        .failed_with("deployment/api is already rolled back");
+    fixture.run_examples("rollout retry");
+    wait_for("Paused");
 }
 
 /// The steps of the README's tour about a rollout.

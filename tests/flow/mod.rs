@@ -123,6 +123,9 @@ mod rollout;
 /// A change that goes through members in stages.
 mod staged_rollouts;
 
+/// A change that goes through twelve members, seen through kubectl.
+pub(crate) mod rollout_story;
+
 /// A member in pull mode behind bad networks.
 mod pull_networks;
 

@@ -6,7 +6,7 @@
 //! last state.
 
 /// Processes of the binary: replicas and members.
-mod flotilla_process;
+pub(crate) mod flotilla_process;
 
 /// Two replicas on one etcd.
 mod replica_pair;

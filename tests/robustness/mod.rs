@@ -8,6 +8,7 @@
 //! | `disk_faults` | the disk of the embedded store: space, fsync, power |
 //! | `backup`, `backup_etcd` | a restore is killed, a backup is damaged; backup under writes |
 //! | `crash_store`, `crash_etcd`, `power_loss` | a process that writes to a store is killed, or its disk loses power |
+//! | `rollout_crashes` | a server is killed at each write of a Rollout's status |
 //! | `consistent_reads` | none: one replica lists what another one wrote |
 //! | `storage_layout` | none: keys and values in etcd |
 //! | `upgrade` | data of an older and of a newer version |
@@ -29,6 +30,7 @@ mod etcd_node_failures;
 mod history_check;
 mod power_loss;
 mod record;
+mod rollout_crashes;
 mod soak;
 mod stalled_etcd;
 mod startup_errors;

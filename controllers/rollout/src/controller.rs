@@ -14,13 +14,12 @@ use flotilla_runtime::{
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
-use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
 use karmada_api::well_known_keys::BINDING_NAME;
 use karmada_api::{ResourceBinding, Rollout, RolloutPolicy};
+use machinery::Object;
 use machinery::time::Clock;
-use machinery::{Gvk, Object};
 use overrides::OverrideManager;
 use serde_json::{Value, json};
 
@@ -274,9 +273,7 @@ impl RolloutController {
         let decision = plan_next_step(DecisionInput {
             policy: spec,
             policy_id: &staged.policy.id(),
-            paused: view.spec.paused,
-            approvals: &view.spec.approvals,
-            has_partition: has_partition(&staged.mapping.gvk),
+            spec: &view.spec,
             target: &target,
             previous: view.status.as_ref(),
             targets: &targets,
@@ -408,10 +405,6 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
-}
-
-fn has_partition(kind: &Gvk) -> bool {
-    partition_path(&kind.group, &kind.kind).is_some()
 }
 
 fn is_ready(cluster: Option<&Object>) -> bool {

@@ -43,8 +43,19 @@ pub struct RolloutPolicySpec {
     pub failure_budget: Option<Value>,
     pub on_failure: String,
     pub min_available: Option<Value>,
+    pub windows: Vec<RolloutWindow>,
     pub paused: bool,
     pub revision_history_limit: Option<i64>,
+}
+
+/// A recurring time in which clusters may begin.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutWindow {
+    pub schedule: String,
+    pub duration: String,
+    /// Empty: UTC.
+    pub time_zone: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -62,6 +73,60 @@ pub struct RolloutStage {
 pub struct RolloutGates {
     pub healthy_for: String,
     pub approval: bool,
+    pub query: Option<QueryGate>,
+}
+
+/// A PromQL query in the member, whose result has to satisfy a threshold.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueryGate {
+    pub prometheus: PrometheusService,
+    pub expression: String,
+    pub operator: ThresholdOperator,
+    pub threshold: f64,
+    pub interval: String,
+    pub failure_limit: i64,
+}
+
+/// A Service of members that answers queries as Prometheus does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PrometheusService {
+    /// Empty: the namespace of the template.
+    pub namespace: String,
+    pub name: String,
+    pub port: i64,
+    pub scheme: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum ThresholdOperator {
+    LessThan,
+    #[default]
+    AtMost,
+    AtLeast,
+    GreaterThan,
+}
+
+impl ThresholdOperator {
+    /// Whether a value satisfies the threshold. NaN satisfies none.
+    pub fn accepts(self, value: f64, threshold: f64) -> bool {
+        match self {
+            Self::LessThan => value < threshold,
+            Self::AtMost => value <= threshold,
+            Self::AtLeast => value >= threshold,
+            Self::GreaterThan => value > threshold,
+        }
+    }
+
+    pub fn as_words(self) -> &'static str {
+        match self {
+            Self::LessThan => "less than",
+            Self::AtMost => "at most",
+            Self::AtLeast => "at least",
+            Self::GreaterThan => "greater than",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -77,6 +142,16 @@ pub struct Rollout {
 pub struct RolloutSpec {
     pub paused: bool,
     pub approvals: Vec<StageApproval>,
+    pub retry: Option<RolloutRequest>,
+    pub abort: Option<RolloutRequest>,
+}
+
+/// A retry or an abort of a revision. Of both, the one with the greater number is the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RolloutRequest {
+    pub revision: String,
+    pub number: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +173,9 @@ pub struct RolloutStatus {
     pub stable_revision: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub rejected_revision: String,
+    /// The number of the last retry or abort that was decided.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub handled_request: i64,
     pub state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stage: String,
@@ -132,6 +210,20 @@ pub struct ClusterRolloutStatus {
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<ClusterQueryStatus>,
+}
+
+/// A result of the query of the stage since the cluster has been healthy: the last one that counts
+/// as a failure, or with which the outcome changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterQueryStatus {
+    pub time: String,
+    pub value: String,
+    pub satisfied: bool,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failures: i64,
 }
 
 /// The phase of a cluster or of a stage.

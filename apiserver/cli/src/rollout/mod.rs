@@ -1,7 +1,10 @@
-//! The commands `flotilla rollout status|history|pause|resume|approve|undo`, which read and decide
-//! about the Rollout of a template.
+//! The commands `flotilla rollout status|history|pause|resume|approve|retry|abort|restart|undo`, which
+//! read and decide about the Rollout of a template.
 
+mod requests;
+mod restart;
 mod template_rollout;
+mod tree;
 mod undo;
 
 use anyhow::{Context, bail, ensure};
@@ -13,9 +16,10 @@ use karmada_api::rollout::{ClusterRolloutStatus, ROLLOUTS, RolloutStatus, StageA
 use machinery::Object;
 use serde_json::json;
 
-use crate::output;
+use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
 use template_rollout::{TemplateArgs, TemplateRollout};
+use tree::format_tree;
 use undo::undo;
 
 /// Follow and steer how a change of a template goes through its clusters.
@@ -47,6 +51,23 @@ enum RolloutCommand {
         after_help = "Example:\n  flotilla rollout approve deployment/api --stage everywhere"
     )]
     Approve(ApproveArgs),
+    /// Let the clusters that have failed begin again, or a rollout that was rolled back.
+    ///
+    /// Each of them has the whole progress deadline again.
+    #[command(after_help = "Example:\n  flotilla rollout retry deployment/api")]
+    Retry(TemplateArgs),
+    /// Return all clusters to the revision before, until the template changes.
+    ///
+    /// They return at once, as after a failure with `onFailure: Rollback`. The template stays as it
+    /// is; `flotilla rollout retry` lets it begin again.
+    #[command(after_help = "Example:\n  flotilla rollout abort deployment/api")]
+    Abort(TemplateArgs),
+    /// Restart the pods of a template, in one stage after the other.
+    ///
+    /// Writes the annotation `kubectl.kubernetes.io/restartedAt` into the pod template, as kubectl
+    /// rollout restart does.
+    #[command(after_help = "Example:\n  flotilla rollout restart deployment/api")]
+    Restart(TemplateArgs),
     /// Write the template back from one of its revisions, with its present replicas.
     ///
     /// The template then goes through its clusters as after any change; a return to the revision
@@ -62,7 +83,7 @@ enum RolloutCommand {
 struct StatusArgs {
     #[command(flatten)]
     template: TemplateArgs,
-    /// Print each change, until the rollout has ended.
+    /// Print each change, until the rollout has ended; on a terminal, a tree that is drawn again.
     #[arg(short, long)]
     watch: bool,
 }
@@ -117,6 +138,18 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
             rollout.approve(arguments.stage.as_deref()).await
         }
+        RolloutCommand::Retry(arguments) => {
+            let rollout = TemplateRollout::read(arguments, tasks).await?;
+            rollout.retry().await
+        }
+        RolloutCommand::Abort(arguments) => {
+            let rollout = TemplateRollout::read(arguments, tasks).await?;
+            rollout.abort().await
+        }
+        RolloutCommand::Restart(arguments) => {
+            let rollout = TemplateRollout::read(arguments, tasks).await?;
+            rollout.restart().await
+        }
         RolloutCommand::Undo(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
             undo(&rollout, arguments.to_revision).await
@@ -139,12 +172,7 @@ impl TemplateRollout {
     /// Approves a stage; approvals of other revisions have no use any more, and are dropped.
     async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
-        let status = status_of(&view)?;
-        ensure!(
-            self.is_current(status),
-            "the rollout of {} does not have its last change yet; run the command again",
-            self.text
-        );
+        let status = self.current_status(&view)?;
         let stage = match stage {
             Some(stage) => stage,
             None if status.state == "AwaitingApproval" => &status.stage,
@@ -171,13 +199,25 @@ impl TemplateRollout {
         Ok(())
     }
 
+    /// The status, which must be about the last change of the template.
+    fn current_status<'a>(&self, view: &'a Rollout) -> anyhow::Result<&'a RolloutStatus> {
+        let status = status_of(view)?;
+        ensure!(
+            self.is_current(status),
+            "the rollout of {} does not have its last change yet; run the command again",
+            self.text
+        );
+        Ok(status)
+    }
+
     /// Whether a status is about the template as it was read: one of an earlier generation says
     /// nothing about its last change.
     fn is_current(&self, status: &RolloutStatus) -> bool {
         status.observed_template_generation >= self.template.meta().generation
     }
 
-    /// Prints the status at each change, until all stages have ended.
+    /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place
+    /// of the last one, elsewhere as a line.
     async fn watch(&self) -> anyhow::Result<()> {
         let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
         let options = WatchOptions {
@@ -186,11 +226,16 @@ impl TemplateRollout {
         };
         let mut events = self.api.watch(at, &options).await?;
         let mut object = self.object.clone();
+        let mut tree = RedrawnText::default();
         loop {
             let view = object.decode::<Rollout>()?;
             let status = view.status.as_ref();
             if let Some(status) = status.filter(|status| self.is_current(status)) {
-                output::print_line(summary(&self.text, status));
+                let summary = summary(&self.text, status);
+                match RedrawnText::is_in_place() {
+                    true => tree.print(&format_tree(&summary, status)),
+                    false => output::print_line(summary),
+                }
                 match &*status.state {
                     "Completed" => return Ok(()),
                     "Degraded" => bail!("{} has ended with failed clusters", self.text),

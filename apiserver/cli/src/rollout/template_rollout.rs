@@ -71,7 +71,16 @@ impl TemplateRollout {
 
     pub(super) async fn patch_spec(&self, spec: Value) -> anyhow::Result<()> {
         let version = self.object.revision().to_string();
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        self.patch(json!({"metadata": {"resourceVersion": version}, "spec": spec}))
+            .await
+    }
+
+    /// Sets fields of the spec that hold whatever has happened since the Rollout was read.
+    pub(super) async fn patch_request(&self, spec: Value) -> anyhow::Result<()> {
+        self.patch(json!({"spec": spec})).await
+    }
+
+    async fn patch(&self, patch: Value) -> anyhow::Result<()> {
         let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
         let options = WriteOptions::default();
         self.api.patch(at, Patch::Merge(patch), &options).await?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use client::{Api, ApiResource, ListOptions, ResourcePath};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE, WORKS};
+use karmada_api::rollout::ROLLOUTS;
 use karmada_api::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
 use karmada_api::{Cluster, ResourceBinding, Work, names};
 use machinery::{Gvr, Object};
@@ -37,6 +38,8 @@ pub(crate) struct WhyInputs {
     pub(crate) clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
     /// The Works of the binding, or of a Namespace without one, by cluster.
     pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
+    /// The Rollout of a template whose changes are staged.
+    pub(crate) rollout: Option<Object>,
     /// The clusters to which the namespace restricts the template, if it does.
     pub(crate) namespace_gate: Option<Vec<String>>,
     /// The FederatedTypeConfig that switches something off for the kind.
@@ -89,6 +92,10 @@ pub(crate) async fn collect_inputs(
         None => BTreeMap::new(),
     };
     let clusters = list_clusters(api).await?;
+    let rollout = match namespace {
+        "" => None,
+        namespace => read_rollout(api, namespace, &bound, &template).await,
+    };
     Ok(WhyInputs {
         preference_remarks: preference::read_remarks(api, &template, &kind.kind, &clusters).await,
         namespace_gate: read_gate(api, namespace).await?,
@@ -97,12 +104,26 @@ pub(crate) async fn collect_inputs(
         policies: list_policies(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         overrides: list_overrides(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         clusters,
+        rollout,
         api_resource: kind,
         template,
         binding,
         decision,
         works,
     })
+}
+
+/// The Rollout of a template; none for users who may not read it.
+async fn read_rollout(
+    api: &dyn Api,
+    namespace: &str,
+    name: &str,
+    template: &Object,
+) -> Option<Object> {
+    let rollout = api.get(ResourcePath::object(&ROLLOUTS, namespace, name));
+    let rollout = rollout.await.ok()?;
+    let owner = rollout.meta().controller()?;
+    (*owner.uid == *template.uid()).then_some(rollout)
 }
 
 /// The template of the argument, which is the template itself or its binding.

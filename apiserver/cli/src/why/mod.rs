@@ -5,6 +5,7 @@
 mod inputs;
 mod preference;
 mod report;
+mod rollout;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use simulation::ClaimExplanation;
 
 use super::inputs::WhyInputs;
+use super::rollout::{RolloutSummary, rollout_summary};
 
 /// The reason of Propagated when a label in the member says that the object is left alone.
 const LEFT_ALONE: &str = "ManagedLabelFalse";
@@ -36,6 +37,9 @@ pub(crate) struct WhyReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decision: Option<DecisionSummary>,
     pub(crate) clusters: Vec<ClusterRow>,
+    /// Where the revisions are, if the changes of the template are staged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rollout: Option<RolloutSummary>,
     /// The steps that have not happened yet, and why.
     pub(crate) pending: Vec<String>,
 }
@@ -204,6 +208,9 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
     let clusters = rows(inputs, decision.as_ref());
     let mut pending = pending_steps(inputs, &claim, decision.as_ref(), &clusters);
     pending.extend(undecided);
+    let rollout = inputs.rollout.as_ref();
+    let rollout = rollout.and_then(|rollout| rollout_summary(rollout, template));
+    pending.extend(rollout.iter().flat_map(RolloutSummary::pending));
     WhyReport {
         template: TemplateReference {
             api_version: inputs.api_resource.resource.api_version(),
@@ -220,6 +227,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
             .map(|(o, b)| binding_summary(o, b, inputs.namespace_gate.is_some())),
         decision,
         clusters,
+        rollout,
         pending,
     }
 }

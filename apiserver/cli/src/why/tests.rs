@@ -57,6 +57,7 @@ fn claimed_template() -> WhyInputs {
         decision: None,
         clusters: BTreeMap::new(),
         works: BTreeMap::new(),
+        rollout: None,
         namespace_gate: None,
         disabled_by: DisablingConfigs::default(),
         preference_remarks: vec![],
@@ -165,6 +166,35 @@ fn a_replica_preference_that_has_no_effect_says_why() {
         let remarks = preference::remarks(&view, "Deployment", &clusters);
         assert_eq!(remarks.join("\n"), expected, "{spec}");
     }
+}
+
+// proves: CLI-why-rollout
+#[test]
+fn a_staged_template_says_which_revision_each_cluster_has() {
+    let mut inputs = bound_template(json!({}), json!({}), json!({}));
+    inputs.template = object(&json!({"metadata": {"name": "web", "generation": 2}}));
+    let cluster = |name: &str, phase: &str, revision: &str, reason: &str| json!({"name": name, "phase": phase, "revision": revision, "reason": reason});
+    let mut rollout = json!({"metadata": {"name": "web-deployment", "namespace": "n"}, "status": {
+        "policy": "RolloutPolicy/p uid/1", "state": "AwaitingApproval", "stage": "all", "progress": "1/2", "targetRevision": "web-2",
+        "observedTemplateGeneration": 2, "stages": [
+            {"name": "first", "phase": "Done", "clusters": [cluster("a", "Done", "web-2", "")]},
+            {"name": "all", "phase": "Blocked", "clusters": [cluster("b", "Blocked", "web-1", "AwaitingApproval")]}]}});
+    inputs.rollout = Some(object(&rollout));
+    let text = text::format_report(&report::build_report(&inputs), false);
+    for line in [
+        "Rollout:    AwaitingApproval in stage all, 1/2 clusters done with web-2, by RolloutPolicy/p",
+        "CLUSTER   STAGE   PHASE     REVISION   REASON",
+        "a         first   Done      web-2      -",
+        "b         all     Blocked   web-1      AwaitingApproval",
+        "  b keeps the revision web-1: stage all, Blocked (AwaitingApproval)",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+    rollout["status"]["observedTemplateGeneration"] = 1.into();
+    inputs.rollout = Some(object(&rollout));
+    let report = report::build_report(&inputs);
+    let last = report.pending.last().unwrap();
+    assert!(last.contains("does not have the last change"), "{last}");
 }
 
 // proves: CLI-why-deletion

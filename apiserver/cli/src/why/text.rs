@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::report::{ClusterDecision, ClusterRow, DecisionSummary, WhyReport};
+use super::rollout::RolloutSummary;
 use crate::printers::format_table;
 
 /// The report as text, without a line feed at its end.
@@ -46,6 +47,7 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
         }
     }
     lines.extend(override_lines(&report.clusters));
+    lines.extend(report.rollout.iter().map(RolloutSummary::line));
     if let Some(decision) = &report.decision {
         lines.extend(decision_lines(decision));
     }
@@ -60,6 +62,10 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
         .filter(|n| *n > 0)
     {
         lines.push(format!("and {n} more clusters"));
+    }
+    if let Some(rollout) = report.rollout.as_ref().filter(|r| !r.clusters.is_empty()) {
+        lines.push(String::new());
+        lines.push(rollout.table());
     }
     lines.push(String::new());
     if report.pending.is_empty() {

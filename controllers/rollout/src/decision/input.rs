@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karmada_api::rollout::{RolloutPolicySpec, RolloutStatus, StageApproval};
+use karmada_api::rollout::{RolloutPolicySpec, RolloutSpec, RolloutStatus};
 
 use super::replicas::ObservedReplicas;
 
@@ -23,6 +23,16 @@ pub(crate) struct ObservedTarget {
     pub(crate) replicas: ObservedReplicas,
     /// Why the Work is not applied; empty if it is.
     pub(crate) message: String,
+    /// The latest answer to the query of the stage since the cluster has been in its phase.
+    pub(crate) query: Option<QueryObservation>,
+}
+
+/// The answer of a member to a query.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct QueryObservation {
+    pub(crate) asked_at: Timestamp,
+    /// The value, or why there is none.
+    pub(crate) outcome: Result<f64, String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +40,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) policy: &'a RolloutPolicySpec,
     /// Names the policy and its generation: if it changes, clusters are assigned to stages anew.
     pub(crate) policy_id: &'a str,
-    /// Whether the user has paused the rollout.
-    pub(crate) paused: bool,
-    pub(crate) approvals: &'a [StageApproval],
+    /// What users have decided about the rollout.
+    pub(crate) spec: &'a RolloutSpec,
     /// Whether the kind of the template has a partition.
     pub(crate) has_partition: bool,
     /// The revision with the current content of the template.

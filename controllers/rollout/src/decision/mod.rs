@@ -3,16 +3,13 @@
 //! policy + status before + revision of the template + clusters as observed + time ──[`plan_next_step`]──► status
 //!
 //! Invariants: a cluster gets the target only in its stage, while every earlier stage has ended; no
-//! cluster begins while more clusters have failed than the budget allows, or would leave too few
-//! replicas available. All that a later step
+//! cluster begins while more clusters have failed than the budget allows. All that a later step
 //! needs is in the status, so that a restart between two steps changes nothing.
 
 mod amounts;
-mod availability;
-mod batches;
 mod clusters;
 mod input;
-mod replicas;
+mod requests;
 mod step;
 mod summary;
 #[cfg(test)]
@@ -21,27 +18,25 @@ mod tests;
 use karmada_api::rollout::ON_FAILURE_ROLLBACK;
 
 pub(crate) use input::{DecisionInput, ObservedTarget, RolloutDecision};
-pub(crate) use replicas::ObservedReplicas;
 use step::RolloutStep;
 
 /// The next status. It is the previous one if nothing changes.
 pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     let mut step = RolloutStep::begin(input);
+    let handled_request = step.handle_requests();
     step.observe();
     if step.exceeds_budget() && step.is_staged() && input.policy.on_failure == ON_FAILURE_ROLLBACK {
         step.reject();
     }
-    step.advance_batches();
     let hold = if step.is_staged() {
         step.advance()
     } else {
         step.assign_all();
         None
     };
-    let hold = hold.or_else(|| step.availability_hold());
     step.complete();
-    RolloutDecision {
-        next: step.wake(),
-        status: step.into_status(hold),
-    }
+    let next = step.wake();
+    let mut status = step.into_status(hold);
+    status.handled_request = handled_request;
+    RolloutDecision { next, status }
 }

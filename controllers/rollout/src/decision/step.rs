@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use karmada_api::rollout::{
     ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval,
 };
@@ -10,6 +11,7 @@ use karmada_api::rollout::{
 use super::amounts::{amount_rounded_down, amount_rounded_up};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
+use super::windows::{self, WindowState, window_state};
 
 /// Why no cluster of a stage begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(super) enum StageHold {
     AwaitingApproval,
     FailureBudgetExceeded,
     AwaitingAvailability,
+    /// No window is open; with the time when the next one opens.
+    OutsideWindow(Option<Timestamp>),
 }
 
 impl StageHold {
@@ -27,6 +31,23 @@ impl StageHold {
             Self::AwaitingApproval => "AwaitingApproval",
             Self::FailureBudgetExceeded => "FailureBudgetExceeded",
             Self::AwaitingAvailability => "AwaitingAvailability",
+            Self::OutsideWindow(_) => "OutsideWindow",
+        }
+    }
+
+    /// What the reason alone does not say.
+    pub(super) fn message(self) -> String {
+        match self {
+            Self::OutsideWindow(next) => windows::message(next),
+            _ => String::new(),
+        }
+    }
+
+    /// After how long time alone ends the hold.
+    pub(super) fn wake(self, now: Timestamp) -> Option<Duration> {
+        match self {
+            Self::OutsideWindow(next) => Duration::try_from(next?.duration_since(now)).ok(),
+            _ => None,
         }
     }
 }
@@ -196,16 +217,19 @@ impl<'a> RolloutStep<'a> {
     pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
         let name = self.stage_name(stage);
         let needs_approval = self.stage(stage).is_some_and(|stage| stage.gates.approval);
-        let mut approvals = self.input.approvals.iter();
+        let mut approvals = self.input.spec.approvals.iter();
         let is_approved = |a: &StageApproval| a.stage == name && a.revision == self.input.target;
-        if self.input.paused || self.input.policy.paused {
+        if self.input.spec.paused || self.input.policy.paused {
             Some(StageHold::Paused)
         } else if self.is_held_by_failures() {
             Some(StageHold::FailureBudgetExceeded)
         } else if needs_approval && !approvals.any(is_approved) {
             Some(StageHold::AwaitingApproval)
         } else {
-            None
+            match window_state(&self.input.policy.windows, self.input.now) {
+                WindowState::Open => None,
+                WindowState::Closed(next) => Some(StageHold::OutsideWindow(next)),
+            }
         }
     }
 
@@ -223,7 +247,10 @@ impl<'a> RolloutStep<'a> {
             .and_then(|stage| stage.max_concurrency.as_ref());
         let limit = limit.map_or(size, |limit| amount_rounded_up(limit, size).max(1));
         let mut availability = self.availability();
-        let mut in_flight = members.filter(|c| c.is_in_flight(&goal)).count();
+        let mut in_flight = members.clone().filter(|c| c.is_in_flight(&goal)).count();
+        // A closed window holds only those that would begin now.
+        let would_begin = in_flight < limit && members.clone().any(|c| !c.has(&goal));
+        let hold = hold.filter(|hold| would_begin || !matches!(hold, StageHold::OutsideWindow(_)));
         for i in 0..self.clusters.len() {
             if self.clusters[i].observed.is_none() || self.clusters[i].has(&goal) {
                 continue;
@@ -232,6 +259,7 @@ impl<'a> RolloutStep<'a> {
                 self.clusters[i].wait(RolloutPhase::Pending, "WaitingForStage", now);
             } else if let Some(hold) = hold {
                 self.clusters[i].wait(RolloutPhase::Blocked, hold.reason(), now);
+                self.clusters[i].status.message = hold.message();
             } else if self.is_held_by_failures() {
                 let reason = StageHold::FailureBudgetExceeded.reason();
                 self.clusters[i].wait(RolloutPhase::Blocked, reason, now);

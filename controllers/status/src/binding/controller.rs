@@ -19,6 +19,7 @@ use interpreter::{InterpreterOperation, ResourceInterpreter};
 use karmada_api::binding::{AggregatedStatusItem, ObjectReference};
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
+use karmada_api::rollout::ROLLOUTS;
 use karmada_api::{ResourceBinding, ResourceBindingSpec, kind_in_namespace, well_known_keys};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use super::aggregate::{
     aggregate, has_fully_applied_condition, is_progressing, is_same_status, update_conditions,
 };
+use super::staged_status::{StagedStatus, has_other_revisions, set_revisions};
 use super::template_aggregation::TemplateAggregation;
 use crate::error::StatusControllersError;
 use crate::write_interval::MIN_WRITE_INTERVAL;
@@ -85,6 +87,7 @@ struct BindingStatusController {
     works: Informer,
     bindings: Informer,
     cluster_bindings: Informer,
+    rollouts: Informer,
     queue: Workqueue<BindingStatusKey>,
     expectations: Expectations<BindingStatusKey>,
     /// The last own write of each binding's template.
@@ -105,6 +108,7 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
         works: context.controller.informer(&WORKS),
         bindings: context.controller.informer(&BINDINGS),
         cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
+        rollouts: context.controller.informer(&ROLLOUTS),
         queue: Workqueue::new(),
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         template_expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
@@ -118,6 +122,7 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
             controller.interpreter.wait_for_cache_sync().await;
             controller.bindings.wait_for_cache_sync().await;
             controller.cluster_bindings.wait_for_cache_sync().await;
+            controller.rollouts.wait_for_cache_sync().await;
             controller.host.wait_for_cache_sync().await;
         };
         if tasks.shutdown().run_until_triggered(synced).await.is_none() {
@@ -213,6 +218,16 @@ impl BindingStatusController {
                 sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
+        let queue = self.queue.clone();
+        self.rollouts.add_event_handler(move |change| {
+            if !change.in_initial_list && has_other_revisions(change) {
+                let key = BindingStatusKey {
+                    cluster_scoped: false,
+                    name: change.key(),
+                };
+                queue.add_after(key, BATCH_WINDOW);
+            }
+        });
         let controller = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
             // A new Work has nothing to report yet.
@@ -298,7 +313,7 @@ impl BindingStatusController {
         }
         let (on_binding, on_template) = tokio::join!(
             self.write_binding(key, &object, &binding, &items),
-            self.write_template(key, &object, &binding.spec, &items),
+            self.write_template(key, &object, &binding.spec, &items, &works),
         );
         let conflict = [&on_binding, &on_template]
             .iter()
@@ -426,6 +441,7 @@ impl BindingStatusController {
         binding: &Object,
         spec: &ResourceBindingSpec,
         items: &[AggregatedStatusItem],
+        works: &[Object],
     ) -> Result<ReconcileAction, StatusControllersError> {
         let reference = &spec.resource;
         if reference.namespace != binding.namespace() {
@@ -449,13 +465,20 @@ impl BindingStatusController {
             scheduled: scheduled.collect(),
             now: self.clock.now(),
         };
+        let rollout = self.rollouts.get_by_key(&key.name);
+        let staged = rollout.and_then(|rollout| StagedStatus::of(&rollout, &template));
+        let updated = staged.as_ref().map(|s| s.without_outdated(items, works));
+        let items = updated.as_deref().unwrap_or(items);
         let aggregated = aggregation.run_usable(&self.interpreter, items).await;
         if let Ok((_, Some(left_out))) = &aggregated {
             self.recorder_for(key)
                 .warning(&about, AGGREGATE_FAILED, left_out.clone());
         }
         let status = match aggregated.map(|(status, _)| status) {
-            Ok(Some(status)) => status,
+            Ok(Some(mut status)) => {
+                set_revisions(&kind, &mut status, staged.as_ref());
+                status
+            }
             Ok(None) => return Ok(ReconcileAction::Done),
             Err(error) => {
                 let text = error.to_string();

@@ -3,4 +3,5 @@
 
 mod aggregate;
 pub(crate) mod controller;
+mod staged_status;
 mod template_aggregation;

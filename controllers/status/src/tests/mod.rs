@@ -1,6 +1,7 @@
 //! Tests of both controllers over API servers in memory: a control plane and two members.
 
 mod interrupted_reports;
+mod staged_templates;
 
 use std::sync::Arc;
 use std::time::Duration;

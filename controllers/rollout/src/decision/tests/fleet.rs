@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use karmada_api::rollout::{RolloutPhase, RolloutPolicySpec, RolloutStatus, StageApproval};
+use karmada_api::rollout::{
+    RolloutPhase, RolloutPolicySpec, RolloutRequest, RolloutSpec, RolloutStatus,
+};
 use serde_json::{Value, json};
 
-use crate::decision::{DecisionInput, ObservedReplicas, ObservedTarget, plan_next_step};
+use crate::decision::{
+    DecisionInput, ObservedReplicas, ObservedTarget, RolloutDecision, plan_next_step,
+};
 
 /// How many replicas each cluster has.
 pub(super) const REPLICAS: u64 = 10;
@@ -25,8 +29,7 @@ pub(super) enum Delivery {
 pub(super) struct Fleet {
     pub(super) policy: RolloutPolicySpec,
     pub(super) policy_id: String,
-    pub(super) paused: bool,
-    pub(super) approvals: Vec<StageApproval>,
+    pub(super) spec: RolloutSpec,
     pub(super) has_partition: bool,
     pub(super) target: String,
     pub(super) status: Option<RolloutStatus>,
@@ -42,8 +45,7 @@ impl Fleet {
         let mut fleet = Self {
             policy: serde_json::from_value(policy).unwrap(),
             policy_id: "p".into(),
-            paused: false,
-            approvals: Vec::new(),
+            spec: RolloutSpec::default(),
             has_partition: true,
             target: "1".into(),
             status: None,
@@ -105,19 +107,22 @@ impl Fleet {
         }
     }
 
-    /// One decision, which is written.
-    pub(super) fn step(&mut self) -> bool {
-        let decision = plan_next_step(DecisionInput {
+    fn decision(&self) -> RolloutDecision {
+        plan_next_step(DecisionInput {
             policy: &self.policy,
             policy_id: &self.policy_id,
-            paused: self.paused,
-            approvals: &self.approvals,
+            spec: &self.spec,
             has_partition: self.has_partition,
             target: &self.target,
             previous: self.status.as_ref(),
             targets: &self.clusters,
             now: self.now,
-        });
+        })
+    }
+
+    /// One decision, which is written.
+    pub(super) fn step(&mut self) -> bool {
+        let decision = self.decision();
         let changed = self.status.as_ref() != Some(&decision.status);
         self.status = Some(decision.status);
         changed
@@ -188,9 +193,32 @@ impl Fleet {
         self.run_to_rest();
     }
 
+    /// Lets the time pass after which time alone allows the next step.
+    pub(super) fn pass_to_next(&mut self) {
+        self.now += self.decision().next.unwrap();
+        self.run_to_rest();
+    }
+
     pub(super) fn change(&mut self, target: &str) {
         target.clone_into(&mut self.target);
         self.run_to_rest();
+    }
+
+    fn next_request(&self) -> RolloutRequest {
+        let requests = [&self.spec.retry, &self.spec.abort];
+        let numbers = requests.into_iter().flatten().map(|r| r.number);
+        RolloutRequest {
+            revision: self.target.clone(),
+            number: numbers.max().unwrap_or(0) + 1,
+        }
+    }
+
+    pub(super) fn retry(&mut self) {
+        self.spec.retry = Some(self.next_request());
+    }
+
+    pub(super) fn abort(&mut self) {
+        self.spec.abort = Some(self.next_request());
     }
 
     pub(super) fn phase(&self, cluster: &str) -> Option<RolloutPhase> {

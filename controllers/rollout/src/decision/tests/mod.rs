@@ -4,5 +4,8 @@ mod availability;
 mod batches;
 mod fleet;
 mod properties;
+mod query;
 mod replica_properties;
+mod requests;
 mod scenarios;
+mod windows;

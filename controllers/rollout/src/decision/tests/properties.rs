@@ -16,6 +16,8 @@ enum Event {
     Join(usize, usize),
     Leave(usize),
     Pause(bool),
+    Retry,
+    Abort,
     Pass(i64),
     Deliver,
     /// The process dies after the decision, before it is written.
@@ -35,6 +37,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         (cluster.clone(), 0..=STAGES).prop_map(|(c, s)| Event::Join(c, s)),
         cluster.prop_map(Event::Leave),
         any::<bool>().prop_map(Event::Pause),
+        Just(Event::Retry),
+        Just(Event::Abort),
         (0..400i64).prop_map(Event::Pass),
         Just(Event::Deliver),
         Just(Event::Deliver),
@@ -62,7 +66,9 @@ fn apply(fleet: &mut Fleet, event: &Event) {
             fleet.join(NAMES[*cluster], *stage);
         }
         Event::Leave(cluster) => fleet.leave(NAMES[*cluster]),
-        Event::Pause(paused) => fleet.paused = *paused,
+        Event::Pause(paused) => fleet.spec.paused = *paused,
+        Event::Retry => fleet.retry(),
+        Event::Abort => fleet.abort(),
         Event::Pass(seconds) => fleet.now += jiff::SignedDuration::from_secs(*seconds),
         Event::Deliver => fleet.deliver(),
         Event::Lose => {}
@@ -101,7 +107,7 @@ fn check_step(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
             if !has_begun {
                 continue;
             }
-            assert!(!fleet.paused, "{} began while paused", cluster.name);
+            assert!(!fleet.spec.paused, "{} began while paused", cluster.name);
             let mut earlier = after.stages[..index]
                 .iter()
                 .flat_map(|stage| &stage.clusters);
@@ -158,7 +164,7 @@ proptest! {
             }
         }
         fleet.broken.clear();
-        fleet.paused = false;
+        fleet.spec.paused = false;
         for cluster in &mut fleet.clusters {
             cluster.reachable = true;
         }

@@ -190,7 +190,7 @@ fn a_rollback_returns_all_clusters_until_the_template_changes() {
     fleet.change("3");
     fleet.check("Progressing: a=3 Soaking, b=1 Pending, c=1 Pending, d=1 Pending");
     // The template itself returns, while the rollout is paused.
-    fleet.paused = true;
+    fleet.spec.paused = true;
     fleet.change("1");
     fleet.pass(60);
     fleet.check("Completed: a=1 Done, b=1 Done, c=1 Done, d=1 Done");
@@ -230,10 +230,10 @@ fn a_newer_revision_overtakes() {
 fn a_stage_waits_for_the_user() {
     let stages = json!([{"name": "first"}, {"name": "second", "gates": {"approval": true}}, {"name": "third"}]);
     let mut fleet = Fleet::three_stages(json!({"stages": stages}));
-    fleet.paused = true;
+    fleet.spec.paused = true;
     fleet.change("2");
     fleet.check("Paused: a=1 Blocked, b=1 Pending, c=1 Pending, d=1 Pending");
-    fleet.paused = false;
+    fleet.spec.paused = false;
     fleet.policy.paused = true;
     fleet.run_to_rest();
     fleet.check("Paused: a=1 Blocked, b=1 Pending, c=1 Pending, d=1 Pending");
@@ -244,10 +244,10 @@ fn a_stage_waits_for_the_user() {
         stage: "second".into(),
         revision: revision.into(),
     };
-    fleet.approvals.push(approval("1"));
+    fleet.spec.approvals.push(approval("1"));
     fleet.run_to_rest();
     fleet.check("AwaitingApproval: a=2 Done, b=1 Blocked, c=1 Pending, d=1 Pending");
-    fleet.approvals.push(approval("2"));
+    fleet.spec.approvals.push(approval("2"));
     fleet.run_to_rest();
     fleet.check("Completed: a=2 Done, b=2 Done, c=2 Done, d=2 Done");
 }

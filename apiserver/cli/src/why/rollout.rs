@@ -1,0 +1,130 @@
+//! Reports where the revisions of a template are whose changes are staged. Pure.
+
+use karmada_api::Rollout;
+use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus};
+use machinery::Object;
+use serde::Serialize;
+
+use crate::printers::format_table;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RolloutSummary {
+    pub(crate) policy: String,
+    pub(crate) state: String,
+    /// The first stage that has not ended.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) stage: String,
+    /// How many of the clusters are done with the target revision.
+    pub(crate) progress: String,
+    pub(crate) target_revision: String,
+    /// Whether the rollout has the last change of the template.
+    pub(crate) is_current: bool,
+    pub(crate) clusters: Vec<StagedCluster>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StagedCluster {
+    pub(crate) name: String,
+    pub(crate) stage: String,
+    pub(crate) phase: RolloutPhase,
+    pub(crate) revision: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) reason: String,
+}
+
+/// The summary of a Rollout; `None` until it has a status.
+pub(crate) fn rollout_summary(rollout: &Object, template: &Object) -> Option<RolloutSummary> {
+    let view = rollout.decode::<Rollout>().ok()?;
+    let status = view.status.as_ref()?;
+    Some(RolloutSummary {
+        policy: policy_name(&status.policy).to_owned(),
+        state: status.state.clone(),
+        stage: status.stage.clone(),
+        progress: status.progress.clone(),
+        target_revision: status.target_revision.clone(),
+        is_current: status.observed_template_generation >= template.meta().generation,
+        clusters: staged_clusters(status),
+    })
+}
+
+/// Kind and name of a policy; its uid and generation follow in the status.
+fn policy_name(policy: &str) -> &str {
+    policy.split_once(' ').map_or(policy, |(name, _)| name)
+}
+
+fn staged_clusters(status: &RolloutStatus) -> Vec<StagedCluster> {
+    let stages = status.stages.iter();
+    let clusters = stages.flat_map(|stage| stage.clusters.iter().map(|c| (&stage.name, c)));
+    clusters
+        .map(|(stage, cluster)| StagedCluster {
+            name: cluster.name.clone(),
+            stage: stage.clone(),
+            phase: cluster.phase,
+            revision: cluster.revision.clone(),
+            reason: reason_of(cluster),
+        })
+        .collect()
+}
+
+fn reason_of(cluster: &ClusterRolloutStatus) -> String {
+    match &*cluster.message {
+        "" => cluster.reason.clone(),
+        message => format!("{}: {message}", cluster.reason),
+    }
+}
+
+impl RolloutSummary {
+    /// The line about the rollout as a whole.
+    pub(crate) fn line(&self) -> String {
+        let stage = match &*self.stage {
+            "" => String::new(),
+            stage => format!(" in stage {stage}"),
+        };
+        format!(
+            "Rollout:    {}{stage}, {} clusters done with {}, by {}",
+            self.state, self.progress, self.target_revision, self.policy
+        )
+    }
+
+    /// The table of the clusters.
+    pub(crate) fn table(&self) -> String {
+        let row = |cluster: &StagedCluster| {
+            vec![
+                cluster.name.clone(),
+                cluster.stage.clone(),
+                cluster.phase.as_str().to_owned(),
+                cluster.revision.clone(),
+                cluster.reason.clone(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = self.clusters.iter().map(row).collect();
+        let titles = ["CLUSTER", "STAGE", "PHASE", "REVISION", "REASON"];
+        format_table(&titles, &rows)
+    }
+
+    /// Why clusters do not have the last change of the template yet.
+    pub(crate) fn pending(&self) -> Vec<String> {
+        if !self.is_current {
+            return vec!["the rollout does not have the last change of the template yet".into()];
+        }
+        let waits = self.clusters.iter().filter(|cluster| {
+            cluster.phase != RolloutPhase::Skipped && cluster.revision != self.target_revision
+        });
+        let text = |cluster: &StagedCluster| {
+            format!(
+                "{} keeps the revision {}: stage {}, {}{}",
+                cluster.name,
+                cluster.revision,
+                cluster.stage,
+                cluster.phase.as_str(),
+                match &*cluster.reason {
+                    "" => String::new(),
+                    reason => format!(" ({reason})"),
+                }
+            )
+        };
+        waits.map(text).collect()
+    }
+}

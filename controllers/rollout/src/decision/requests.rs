@@ -1,0 +1,55 @@
+//! The requests of users about one revision: a retry and an abort, each of which takes effect once.
+
+use karmada_api::rollout::{RolloutPhase, RolloutRequest};
+
+use super::step::RolloutStep;
+
+impl RolloutStep<'_> {
+    /// Carries out the last request, if no step has before; returns the number of the last one that
+    /// was decided. A request about another revision than the target is outdated.
+    pub(super) fn handle_requests(&mut self) -> i64 {
+        let spec = self.input.spec;
+        let number =
+            |request: &Option<RolloutRequest>| request.as_ref().map_or(0, |request| request.number);
+        let (retry, abort) = (number(&spec.retry), number(&spec.abort));
+        let handled = self.input.previous.map_or(0, |p| p.handled_request);
+        let last = retry.max(abort);
+        if last <= handled {
+            return handled;
+        }
+        let is_abort = abort == last;
+        let request = if is_abort { &spec.abort } else { &spec.retry };
+        let revision = request.as_ref().map(|request| &*request.revision);
+        if revision == Some(self.input.target) {
+            match is_abort {
+                true => self.abort(),
+                false => self.retry(),
+            }
+        }
+        last
+    }
+
+    /// Rejects the target, unless the rollout has ended: then no revision is left to return to.
+    fn abort(&mut self) {
+        if self.stable != self.input.target {
+            self.reject();
+        }
+    }
+
+    /// Lets a rejected target go through the stages again, and clusters that failed with it begin
+    /// again, each with a deadline of its own.
+    fn retry(&mut self) {
+        let (target, now) = (self.input.target, self.input.now);
+        if self.rejected == target {
+            self.rejected.clear();
+            for cluster in &mut self.clusters {
+                cluster.restart(now);
+            }
+        }
+        for cluster in &mut self.clusters {
+            if cluster.has(target) && cluster.status.phase == RolloutPhase::Failed {
+                cluster.assign(target, now);
+            }
+        }
+    }
+}
