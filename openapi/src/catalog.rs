@@ -74,6 +74,7 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
     ("networking.api", include_str!("../schemas/networking.api")),
     ("search.api", include_str!("../schemas/search.api")),
     ("rollout.api", include_str!("../schemas/rollout.api")),
+    ("history.api", include_str!("../schemas/history.api")),
 ];
 
 /// The kinds and definitions of the schema files.

@@ -44,6 +44,9 @@ mod takeover_kubefed;
 /// `doctor`, with one failure of the server or a member injected at a time.
 mod doctor;
 
+/// `history` and `undo` of moves.
+mod history;
+
 /// Exit codes, and how errors begin.
 mod exit_codes;
 

@@ -188,6 +188,10 @@ fn parse_annotations(object: &mut Value, keys: &[&str]) {
 pub(crate) fn normalized_binding(mut binding: Value) -> Value {
     let generation = binding["metadata"]["generation"].clone();
     normalize(&mut binding);
+    // Whether the scheduler has moved the template does not belong to its state.
+    if let Some(annotations) = binding.pointer_mut("/metadata/annotations") {
+        remove_fields(annotations, &["flotilla.io/scheduled-from"]);
+    }
     parse_annotations(
         &mut binding,
         &[

@@ -21,6 +21,7 @@ pub mod drain;
 pub mod example_command;
 pub mod feature_gate_flags;
 pub mod get;
+pub mod history;
 pub mod install;
 pub mod interpret;
 pub mod join;

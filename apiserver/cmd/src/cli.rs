@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
-    addons, adopt, apply, completion, convert, cordon, doctor, drain, get, install, interpret,
-    join, kubectl_commands, man, orphan, plan, promote, rebalance, register, rename, replace,
-    rollout, taint, takeover, token, top, unjoin, unregister, why,
+    addons, adopt, apply, completion, convert, cordon, doctor, drain, get, history, install,
+    interpret, join, kubectl_commands, man, orphan, plan, promote, rebalance, register, rename,
+    replace, rollout, taint, takeover, token, top, unjoin, unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
@@ -82,6 +82,10 @@ pub(crate) enum CliCommand {
     Orphan(orphan::OrphanArgs),
     /// Follow and steer how a change of a template goes through its clusters.
     Rollout(rollout::RolloutArgs),
+    /// Show who moved a template, and what was repaired in its clusters.
+    History(history::HistoryArgs),
+    /// Move a template back to where it was before its last move.
+    Undo(history::UndoArgs),
     /// Display the usage of CPU and memory in member clusters.
     Top(top::TopArgs),
     #[command(flatten)]
@@ -219,6 +223,8 @@ impl CliCommand {
             Self::Rebalance(arguments) => Box::pin(rebalance::run(arguments)).await,
             Self::Orphan(arguments) => Box::pin(orphan::run(arguments)).await,
             Self::Rollout(arguments) => Box::pin(rollout::run(arguments)).await,
+            Self::History(arguments) => Box::pin(history::run(arguments)).await,
+            Self::Undo(arguments) => Box::pin(history::undo(arguments)).await,
             Self::Kubectl(command) => Box::pin(kubectl_commands::run(command)).await,
             Self::Register(arguments) => Box::pin(register::run(*arguments)).await,
             Self::Unregister(arguments) => Box::pin(unregister::run(arguments)).await,

@@ -4,12 +4,13 @@
 
 use client::ApiResource;
 use karmada_api::KUBEFED_SCHEDULING_GROUP;
+use karmada_api::history::HISTORY_GROUP;
 use karmada_api::rollout::ROLLOUT_GROUP;
 use karmada_api::well_known_keys::is_reserved_namespace;
 use machinery::Gvk;
 use regex::Regex;
 
-const SKIPPED_GROUPS: [&str; 12] = [
+const SKIPPED_GROUPS: [&str; 13] = [
     "cluster.karmada.io",
     "policy.karmada.io",
     "work.karmada.io",
@@ -22,6 +23,7 @@ const SKIPPED_GROUPS: [&str; 12] = [
     "core.kubefed.io",
     "events.k8s.io",
     ROLLOUT_GROUP,
+    HISTORY_GROUP,
 ];
 
 /// What is not propagated, as users configure it.

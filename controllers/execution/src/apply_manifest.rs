@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use client::{Api, Informer, ResourcePath, WriteOptions, ignore_not_found};
+use client::{Api, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::ReconcileError;
+use karmada_api::history::DriftRepair;
 use karmada_api::well_known_keys::{CONFLICT_RESOLUTION, LEFT_ALONE_VALUE};
 use machinery::Object;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion};
 use crate::compare::UpdateMode;
 use crate::controller::ExecutionController;
+use crate::drift_repair::deletion_repair;
 use crate::field_managers::FieldManagers;
+use crate::initial_list::wait_for_initial_list;
 use crate::manifest::{EncodedManifest, MappedManifest, content_hash};
 use crate::member_update::{
     FieldOwnership, MemberObjectDecision, MemberObjectWrite, left_alone_label,
@@ -23,8 +27,6 @@ use crate::propagation::{
 use crate::protected_object::ProtectedObject;
 use crate::repair_backoff::RepairTiming;
 
-/// Timeout of the first list of a member's objects.
-const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Failures because of a missing namespace that are retried without an event: the namespace's own
 /// Work may be in progress.
 const MAX_SILENT_NAMESPACE_ATTEMPTS: u32 = 8;
@@ -62,6 +64,8 @@ struct ManifestApplyAttempt<'a> {
     target: &'a MappedManifest<'a>,
     /// The content of the object as the last write left it, if all of it was written here.
     last_written: Option<u64>,
+    /// The drift that the next write of the object repairs.
+    repair: Mutex<Option<DriftRepair>>,
 }
 
 /// The outcome for a manifest that was applied.
@@ -73,6 +77,8 @@ pub(crate) struct AppliedManifest {
     pub(crate) repair_delay: Option<Duration>,
     /// Why the object is left alone, if the member says so.
     pub(crate) left_alone: Option<String>,
+    /// The drift that the write repaired.
+    pub(crate) repair: Option<DriftRepair>,
 }
 
 impl ManifestApplyAttempt<'_> {
@@ -98,6 +104,7 @@ impl ManifestApplyAttempt<'_> {
                     wrote: false,
                     repair_delay: Some(delay),
                     left_alone: None,
+                    repair: None,
                 });
             }
             ManifestWriteOutcome::Outdated(_, rejection) => {
@@ -119,6 +126,7 @@ impl ManifestApplyAttempt<'_> {
             wrote,
             repair_delay: None,
             left_alone,
+            repair: self.repair.lock().take().filter(|_| wrote),
         })
     }
 
@@ -282,6 +290,7 @@ impl ExecutionController {
             api: &*api,
             target: &target,
             last_written: last.and_then(|synced| synced.written_content),
+            repair: Mutex::default(),
         };
         let observed = informer.get(namespace, target.name);
         let outcome = self.create_or_update(&attempt, observed).await?;
@@ -338,6 +347,9 @@ impl ExecutionController {
                 backoff.explain(of.work.key, &of.object_key(), text);
             }
             return Ok(ManifestWriteOutcome::Delayed(delay));
+        }
+        if of.work.mode == UpdateMode::Repair {
+            *of.repair.lock() = Some(deletion_repair(of.target));
         }
         let options = WriteOptions::default();
         let at = ResourcePath::collection(resource, namespace);
@@ -440,6 +452,11 @@ impl ExecutionController {
                 self.explain_repair(of, &observed).await;
             }
             return Ok(ManifestWriteOutcome::Delayed(delay));
+        }
+        if of.work.mode == UpdateMode::Repair {
+            let fields = of.work.overridden_fields;
+            let repair = self.find_drift(of.api, of.target, fields, &observed).await;
+            *of.repair.lock() = repair;
         }
         let is_whole = matches!(ownership, FieldOwnership::Own);
         match self.write_update(of, write).await? {
@@ -579,21 +596,4 @@ fn fail_if_invalid(
 fn may_exist(error: &client::Error) -> bool {
     let status = error.status();
     status.is_some_and(|status| !matches!(status.code, 401 | 404 | 429))
-}
-
-/// Waits until the informer of a member's objects has synced: before that its cache is incomplete.
-/// Does not wait for a list that fails.
-async fn wait_for_initial_list(informer: &Informer) -> Result<(), String> {
-    if informer.has_synced() {
-        return Ok(());
-    }
-    if informer.last_error().is_none() {
-        let first = tokio::time::timeout(INITIAL_LIST_TIMEOUT, informer.wait_for_cache_sync());
-        if first.await.is_ok() {
-            return Ok(());
-        }
-    }
-    let reason = informer.last_error();
-    let reason = reason.unwrap_or_else(|| "no answer yet".to_owned());
-    Err(format!("cannot list {}: {reason}", informer.resource()))
 }

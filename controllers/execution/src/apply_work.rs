@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use client::InvolvedObject;
 use controller_context::{APPLIED, Error};
 use flotilla_runtime::ReconcileAction;
+use karmada_api::history::DriftRepair;
 use karmada_api::well_known_keys::TEMPLATE_GENERATION;
 use machinery::Object;
 use tokio::time::Instant;
@@ -38,6 +38,7 @@ struct WorkSyncResult {
     repair_delay: Option<Duration>,
     /// Why objects are left alone.
     left_alone: Vec<String>,
+    repairs: Vec<DriftRepair>,
     failure: Option<WorkSyncFailure>,
 }
 
@@ -48,6 +49,8 @@ struct WorkSyncFailure {
     /// Whether the member did not answer for one of them.
     unanswered: bool,
     objects: FailedObjects,
+    /// The repairs of other manifests.
+    repairs: Vec<DriftRepair>,
 }
 
 impl ExecutionController {
@@ -147,6 +150,7 @@ impl ExecutionController {
             false => propagated_condition(manifests),
         };
         let mut conditions = vec![dispatch, applied_condition(Ok(())), propagated];
+        conditions.extend(self.report_repairs(object, &result.repairs));
         let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
         self.update_conditions(object, work, &conditions).await?;
         if result.repair_delay.is_none() {
@@ -189,6 +193,7 @@ impl ExecutionController {
             reasons,
             unanswered,
             objects,
+            repairs,
         } = failure;
         let key = object.meta().key();
         let message = format!("Failed to sync work({key}) to cluster({cluster}), err: {reasons}");
@@ -197,6 +202,7 @@ impl ExecutionController {
         self.invalidate_synced(object);
         let mut conditions = vec![dispatch, applied_condition(Err(text.clone()))];
         conditions.extend(objects.condition());
+        conditions.extend(self.report_repairs(object, &repairs));
         self.update_conditions(object, work, &conditions).await?;
         Err(match unanswered {
             true => Error::Unanswered(text),
@@ -249,7 +255,7 @@ impl ExecutionController {
         let text = conflicts.join("; ");
         let abouts = work
             .encoded_manifests()
-            .map(|manifest| template_reference(&manifest));
+            .map(|manifest| manifest.template_reference());
         for about in abouts.chain([Self::work_reference(object)]) {
             self.recorder.warning(&about, "FieldConflict", text.clone());
         }
@@ -280,6 +286,10 @@ impl ExecutionController {
                     result.repair_delay = delays.min();
                     if applied.wrote {
                         self.record_template_event(work.cluster, manifest, None);
+                    }
+                    if let Some(repair) = applied.repair {
+                        self.record_repair(work.cluster, manifest, &repair);
+                        result.repairs.push(repair);
                     }
                 }
                 Err(ManifestApplyError::Retryable(reason)) => retry_reason = Some(reason),
@@ -312,6 +322,7 @@ impl ExecutionController {
                 reasons,
                 unanswered,
                 objects,
+                repairs: std::mem::take(&mut result.repairs),
             });
         }
         Ok(result)
@@ -335,7 +346,7 @@ impl ExecutionController {
         manifest: &EncodedManifest,
         failure: Option<&str>,
     ) {
-        let about = template_reference(manifest);
+        let about = manifest.template_reference();
         let name = format!("{}/{}", about.namespace, about.name);
         match failure {
             None => {
@@ -351,17 +362,5 @@ impl ExecutionController {
                 self.recorder.warning(&about, "SyncFailed", text);
             }
         }
-    }
-}
-
-/// The template that a manifest was made from.
-fn template_reference(manifest: &EncodedManifest) -> InvolvedObject {
-    InvolvedObject {
-        api_version: manifest.api_version.clone(),
-        kind: manifest.kind.clone(),
-        namespace: manifest.namespace.clone(),
-        name: manifest.name.clone(),
-        uid: manifest.template_uid(),
-        resource_version: String::new(),
     }
 }

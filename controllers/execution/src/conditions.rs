@@ -3,6 +3,7 @@
 use controller_context::{APPLIED, AVAILABLE, WorkHealth, set_derived_conditions};
 use jiff::Timestamp;
 use karmada_api::binding::Condition;
+use karmada_api::work::DRIFT_REPAIRED;
 use machinery::conditions::set_status_condition;
 use machinery::time::rfc3339_seconds;
 
@@ -113,6 +114,10 @@ pub(crate) fn set_conditions(
     let mut changed = false;
     let (own, karmadas): (Vec<_>, Vec<_>) = conditions.iter().partition(|c| c.kind == PROPAGATED);
     for condition in karmadas {
+        // Each repair counts, also one that is like the last.
+        if condition.kind == DRIFT_REPAIRED {
+            all.retain(|other| other.condition_type != DRIFT_REPAIRED);
+        }
         changed |= set_status_condition(all, condition.to_condition(generation, &written_at));
     }
     for condition in own {

@@ -35,6 +35,34 @@ pub(crate) fn first_difference(
     Some(path)
 }
 
+/// The paths of the wanted fields that an object lacks or has otherwise, the first of each list.
+pub(crate) fn differences(
+    desired: &Value,
+    observed: &Value,
+    schema: Option<SchemaCursor<'_>>,
+    limit: usize,
+) -> Vec<Vec<String>> {
+    let (Value::Object(fields), Value::Object(_)) = (desired, observed) else {
+        let path = first_difference(desired, observed, schema);
+        return path.into_iter().collect();
+    };
+    let mut paths = Vec::new();
+    for (name, value) in fields {
+        let observed = observed.get(name).unwrap_or(&Value::Null);
+        let field = schema.and_then(|s| s.field(name));
+        let rest = limit.saturating_sub(paths.len());
+        for mut path in differences(value, observed, field, rest) {
+            path.insert(0, format!("f:{name}"));
+            paths.push(path);
+        }
+        if paths.len() >= limit {
+            break;
+        }
+    }
+    paths.truncate(limit);
+    paths
+}
+
 fn reversed_difference(
     desired: &Value,
     observed: &Value,

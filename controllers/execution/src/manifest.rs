@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::EncodedObjectBody;
+use client::{EncodedObjectBody, InvolvedObject};
 use controller_context::WorkHealth;
 use flotilla_runtime::RestMapping;
 use karmada_api::binding::{Condition, KarmadaObjectMeta};
@@ -153,6 +153,18 @@ impl EncodedManifest {
     /// The uid of the template that the manifest was made from.
     pub(crate) fn template_uid(&self) -> String {
         self.annotation(TEMPLATE_UID)
+    }
+
+    /// The template that the manifest was made from.
+    pub(crate) fn template_reference(&self) -> InvolvedObject {
+        InvolvedObject {
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.template_uid(),
+            resource_version: String::new(),
+        }
     }
 
     /// The value of an annotation; empty if there is none.

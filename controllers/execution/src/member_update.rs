@@ -105,7 +105,7 @@ impl ExecutionController {
 
     /// The desired object with the values that the interpreter retains of the member's object, but
     /// for the fields in which an override wins.
-    async fn retain(
+    pub(crate) async fn retain(
         &self,
         target: &MappedManifest<'_>,
         desired: Value,
@@ -127,7 +127,7 @@ impl ExecutionController {
 
     /// The schema by which lists are compared. That of a custom resource is looked up only if a
     /// list differs.
-    async fn schema_of(
+    pub(crate) async fn schema_of(
         &self,
         mapping: &RestMapping,
         desired: &Value,
@@ -188,7 +188,7 @@ pub(crate) fn left_alone_label(observed: &Object) -> Option<&'static str> {
 }
 
 /// A path of `fieldsV1` keys as a user reads it.
-fn shown_path(path: &[String]) -> String {
+pub(crate) fn shown_path(path: &[String]) -> String {
     let mut shown = String::new();
     for key in path {
         match key.split_once(':') {

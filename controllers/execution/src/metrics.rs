@@ -1,5 +1,5 @@
-//! Defines the metrics of the execution controller under Karmada's names
-//! (`pkg/metrics/resource.go`).
+//! Defines the metrics of the execution controller, under Karmada's names (`pkg/metrics/resource.go`)
+//! where it has them.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ pub(crate) struct ExecutionMetrics {
     created_objects: MetricVec<Counter, 5>,
     updated_objects: MetricVec<Counter, 5>,
     deleted_objects: MetricVec<Counter, 4>,
+    drift_repairs: MetricVec<Counter, 2>,
 }
 
 pub(crate) static EXECUTION_METRICS: LazyLock<ExecutionMetrics> = LazyLock::new(|| {
@@ -43,6 +44,11 @@ pub(crate) static EXECUTION_METRICS: LazyLock<ExecutionMetrics> = LazyLock::new(
             "delete_resource_from_cluster",
             "Number of deletions of resources from member clusters.",
             ["result", "apiversion", "kind", "member_cluster"],
+        ),
+        drift_repairs: of.counters(
+            "flotilla_drift_repairs_total",
+            "Repairs of objects that somebody in a member cluster had changed or deleted.",
+            ["kind", "member_cluster"],
         ),
     }
 });
@@ -95,6 +101,10 @@ impl ExecutionMetrics {
         };
         let labels = [result_label(success), api_version, kind, cluster, operation];
         self.updated_objects.with_label_values(labels).inc();
+    }
+
+    pub(crate) fn record_drift_repair(&self, kind: &str, cluster: &str) {
+        self.drift_repairs.with_label_values([kind, cluster]).inc();
     }
 
     pub(crate) fn record_delete(

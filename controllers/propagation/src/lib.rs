@@ -6,6 +6,7 @@
 //!
 //! [`rollout`] lets changes of templates go through their clusters in stages: the binding controller
 //! then makes a Work from the revision that its cluster may have.
+//! [`history`] records where templates went, and why.
 //! [`dependencies`] propagates the objects that a template refers to. The controllers of
 //! [`policies`] create Works without a binding, and trigger a new scheduling of bindings on request.
 //!

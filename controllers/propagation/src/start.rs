@@ -15,6 +15,7 @@ use execution::{
     ExecutionController, ExecutionControllerOptions, ExecutionScope, MEMBER_CALL_TIMEOUT,
 };
 use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
+use history::HistoryController;
 use karmada_api::KarmadaFeature;
 use karmada_api::names::execution_space_name;
 use karmada_api::resources::{CLUSTER_OVERRIDES, FEDERATED_TYPE_CONFIGS, OVERRIDES, WORKS};
@@ -87,6 +88,7 @@ pub async fn start(
         resolver: revisions,
     };
     RolloutController::start(context, rollouts).await;
+    HistoryController::start(context, &works.informer).await;
     let execution = ExecutionControllerOptions {
         rest_mapper: Arc::clone(&rest_mapper),
         works: works.clone(),

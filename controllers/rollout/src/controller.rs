@@ -2,6 +2,7 @@
 //! cluster may have.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{
     Api, DeleteOptions, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup,
@@ -14,18 +15,21 @@ use flotilla_runtime::{
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
+use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
 use karmada_api::well_known_keys::BINDING_NAME;
 use karmada_api::{ResourceBinding, Rollout, RolloutPolicy};
-use machinery::Object;
 use machinery::time::Clock;
+use machinery::{Gvk, Object};
 use overrides::OverrideManager;
 use serde_json::{Value, json};
 
-use crate::decision::{DecisionInput, plan_next_step};
+use crate::decision::{DecisionInput, ObservedTarget, plan_next_step};
+use crate::metrics::report_rollouts;
 use crate::observation::observe_targets;
 use crate::policies::SelectedPolicy;
+use crate::query_evaluator::{QueryEvaluator, query_demands};
 use crate::resolver::{RevisionResolver, is_owned_by};
 use crate::revision::{
     CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
@@ -53,6 +57,7 @@ pub struct RolloutController {
     works: Informer,
     overrides: OverrideManager,
     resolver: RevisionResolver,
+    queries: QueryEvaluator,
 }
 
 /// A template under a policy, with its binding.
@@ -79,6 +84,7 @@ impl RolloutController {
             templates: options.templates,
             works: options.works,
             overrides: options.overrides,
+            queries: QueryEvaluator::new(context, options.resolver.queue.clone()),
             resolver: options.resolver,
         });
         controller.resolver.wait_synced().await;
@@ -86,6 +92,8 @@ impl RolloutController {
         controller.clusters.informer().wait_for_cache_sync().await;
         controller.overrides.wait_synced().await;
         controller.add_event_handlers(&context.controller.tasks);
+        let shutdown = context.controller.tasks.shutdown();
+        report_rollouts(&controller.resolver, &controller.clock, shutdown);
         let queue = controller.resolver.queue.clone();
         run_workers(
             &context.controller.tasks,
@@ -167,6 +175,9 @@ impl RolloutController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
         let rollout = self.resolver.rollouts.get_by_key(key);
+        if rollout.is_none() {
+            self.queries.forget(key);
+        }
         let Some(binding) = self.bindings.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
         };
@@ -262,7 +273,7 @@ impl RolloutController {
         let view = rollout.decode::<Rollout>()?;
         let spec = &staged.policy.policy.spec;
         let targets = staged.view.spec.targets();
-        let targets = observe_targets(
+        let mut targets = observe_targets(
             spec,
             &staged.view.spec.resource,
             &targets,
@@ -270,10 +281,12 @@ impl RolloutController {
             &self.works,
             |name| revisions.iter().any(|revision| revision.name() == name),
         );
+        let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
         let decision = plan_next_step(DecisionInput {
             policy: spec,
             policy_id: &staged.policy.id(),
             spec: &view.spec,
+            has_partition: has_partition(&staged.mapping.gvk),
             target: &target,
             previous: view.status.as_ref(),
             targets: &targets,
@@ -291,9 +304,23 @@ impl RolloutController {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
         }
-        Ok(decision
-            .next
-            .map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+        let next = decision.next.into_iter().chain(next_query).min();
+        Ok(next.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+    }
+
+    /// Gives the targets the latest results of the queries that they await; returns after how long
+    /// the next one is due.
+    fn observe_queries(
+        &self,
+        staged: &PolicedTemplate<'_>,
+        status: Option<&RolloutStatus>,
+        targets: &mut [ObservedTarget],
+    ) -> Option<Duration> {
+        let spec = &staged.policy.policy.spec;
+        let is_confined = staged.policy.is_namespaced();
+        let demands = query_demands(spec, status, staged.binding.namespace(), is_confined);
+        let key = staged.binding.meta().key();
+        self.queries.observe(&key, demands, targets)
     }
 
     async fn create(&self, staged: &PolicedTemplate<'_>) -> Result<ReconcileAction, Error> {
@@ -405,6 +432,10 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
+}
+
+fn has_partition(kind: &Gvk) -> bool {
+    partition_path(&kind.group, &kind.kind).is_some()
 }
 
 fn is_ready(cluster: Option<&Object>) -> bool {

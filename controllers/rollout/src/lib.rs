@@ -3,6 +3,7 @@
 //!
 //! template + override policies ──[`revision`]──► ControllerRevision
 //! RolloutPolicy + Works + Clusters + clock ──[`decision`]──► status of the Rollout
+//! status of the Rollout ──[`query_evaluator`]──► queries in members ──► [`decision`]
 //! status of the Rollout ──[`RevisionResolver`]──► revision of each Work, which the binding controller makes
 //!
 //! Invariants: the decision is a pure function, and each step is one write of a status, guarded by
@@ -12,8 +13,11 @@
 
 mod controller;
 mod decision;
+mod metrics;
 mod observation;
 mod policies;
+mod prometheus;
+mod query_evaluator;
 mod reported_replicas;
 mod resolver;
 mod revision;

@@ -63,6 +63,17 @@ impl RolloutPolicies {
         }
     }
 
+    /// The policy that an id names, for a Rollout of a namespace.
+    pub(crate) fn by_id(&self, namespace: &str, id: &str) -> Option<Arc<RolloutPolicy>> {
+        let (kind, rest) = id.split_once('/')?;
+        let (name, _) = rest.split_once(' ')?;
+        let object = match kind {
+            "RolloutPolicy" => self.policies.get(namespace, name),
+            _ => self.cluster_policies.get_by_key(name),
+        };
+        object?.decode::<RolloutPolicy>().ok()
+    }
+
     /// The policy of a namespaced template: a RolloutPolicy of its namespace precedes a
     /// ClusterRolloutPolicy; of several the one that selects most specifically, then the first by
     /// name. Cluster-scoped objects, Secrets, and roles and their bindings are not staged.

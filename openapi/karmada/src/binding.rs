@@ -58,12 +58,47 @@ impl ResourceBinding {
         let mut conditions = self.status.conditions.iter();
         conditions.any(|c| c.condition_type == "Scheduled" && c.reason == HOST_RUNS_WORKLOADS)
     }
+
+    /// Whether a reschedule was triggered after the last decision. Timestamps have seconds: a trigger
+    /// in the second of the decision counts if no decision has observed this generation. Karmada
+    /// misses those.
+    pub fn is_reschedule_triggered(&self) -> bool {
+        let status = &self.status;
+        // RFC 3339 in UTC with seconds sorts as text in time order.
+        match (
+            &self.spec.reschedule_triggered_at,
+            &status.last_scheduled_time,
+        ) {
+            (Some(triggered), Some(last)) if triggered == last => {
+                status.scheduler_observed_generation < self.metadata.generation
+            }
+            (Some(triggered), Some(last)) => triggered > last,
+            _ => false,
+        }
+    }
 }
 
 impl ResourceBindingSpec {
     /// Whether the resource has replicas or components to schedule.
     pub fn is_workload(&self) -> bool {
         self.replicas > 0 || self.replica_requirements.is_some() || !self.components.is_empty()
+    }
+
+    /// Whether replicas are divided among the clusters.
+    pub fn is_divided(&self) -> bool {
+        let placement = self.placement.as_ref();
+        let scheduling = placement.and_then(|placement| placement.replica_scheduling.as_ref());
+        let is_divided = scheduling.is_some_and(|s| s.replica_scheduling_type == "Divided");
+        is_divided && self.is_workload() && self.components.is_empty()
+    }
+
+    /// Whether these clusters have all replicas of the resource.
+    pub fn assigns_all_replicas(&self, clusters: &[TargetCluster]) -> bool {
+        let mut replicas = clusters.iter().map(|target| target.replicas);
+        match self.is_divided() {
+            true => replicas.sum::<i64>() == self.replicas,
+            false => !self.is_workload() || replicas.all(|count| count == self.replicas),
+        }
     }
 
     /// All clusters to which the resource is propagated: the scheduled ones, and the clusters of

@@ -10,10 +10,12 @@ pub mod agents;
 pub mod binding;
 pub mod cluster;
 pub mod cron_federated_hpa;
+mod cron_schedule;
 pub mod dependency;
 pub mod failover;
 pub mod feature_gates;
 mod federated_type_config;
+pub mod history;
 pub mod identity_fields;
 pub mod impersonated_identity;
 pub mod kind_in_namespace;
@@ -40,9 +42,11 @@ pub use affinity::{ClusterAffinity, ClusterAffinityMatcher, ClusterAttributes};
 pub use binding::{ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, TargetCluster};
 pub use cluster::Cluster;
 pub use cron_federated_hpa::CronFederatedHpa;
+pub use cron_schedule::CronSchedule;
 pub use dependency::DependentObjectReference;
 pub use feature_gates::{FeatureGates, KarmadaFeature};
 pub use federated_type_config::{FederatedTypeConfig, TYPE_CONFIG_NAMESPACE};
+pub use history::TemplateHistory;
 pub use identity_fields::IdentityFields;
 pub use impersonated_identity::ImpersonatedIdentity;
 pub use placement::Placement;
@@ -62,12 +66,14 @@ pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
 /// The domain of KubeFed's groups.
 const KUBEFED_DOMAIN: &str = ".kubefed.io";
 
-/// Whether this is a group of Karmada's API, or of KubeFed's, that the catalog has, or Flotilla's own group of
-/// rollouts. Other groups
-/// of the same domains are not.
+/// Flotilla's own groups.
+pub const FLOTILLA_GROUPS: [&str; 2] = [rollout::ROLLOUT_GROUP, history::HISTORY_GROUP];
+
+/// Whether this is a group of Karmada's API, or of KubeFed's, that the catalog has, or one of Flotilla's own.
+/// Other groups of the same domains are not.
 pub fn is_karmada_group(group: &str) -> bool {
     let mut kinds = openapi::catalog().kinds().iter();
-    let is_adopted = [MULTICLUSTER_GROUP, rollout::ROLLOUT_GROUP].contains(&group);
+    let is_adopted = group == MULTICLUSTER_GROUP || FLOTILLA_GROUPS.contains(&group);
     (group.ends_with(".karmada.io") || is_adopted || is_kubefed_group(group))
         && kinds.any(|kind| kind.gvk.group == group)
 }
@@ -93,6 +99,7 @@ mod tests {
             ("core.kubefed.io", true),
             ("types.kubefed.io", false),
             ("rollout.flotilla.io", true),
+            ("history.flotilla.io", true),
             ("flotilla.io", false),
             ("operator.karmada.io", false),
             ("karmada.io", false),

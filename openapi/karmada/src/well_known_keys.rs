@@ -41,6 +41,9 @@ pub const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagat
 pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
 pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
 pub const CLUSTER_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
+/// On bindings that the scheduler has moved: the resourceVersion from which it did so last. By it the
+/// record of moves tells the scheduler's writes from those of others.
+pub const SCHEDULED_FROM: &str = "flotilla.io/scheduled-from";
 pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
 pub const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
 pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";

@@ -6,6 +6,10 @@ use serde_json::Value;
 
 use super::binding::{Condition, KarmadaObjectMeta};
 
+/// The condition of a Work about the last repair of its objects, after somebody in the member had
+/// changed or deleted them. Karmada has no such condition.
+pub const DRIFT_REPAIRED: &str = "DriftRepaired";
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Work {

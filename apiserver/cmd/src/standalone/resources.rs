@@ -11,8 +11,7 @@ use anyhow::Context;
 use auth::RoleEscalationCheck;
 use client::{Api, InformerFactory, TaskGroup};
 use flotilla_metrics::MetricsRegistry;
-use karmada_api::is_kubefed_group;
-use karmada_api::rollout::ROLLOUT_GROUP;
+use karmada_api::{FLOTILLA_GROUPS, is_kubefed_group};
 use machinery::UserInfo;
 use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;
@@ -57,7 +56,7 @@ impl StandaloneResources {
             false => |group| {
                 !group.ends_with(".karmada.io")
                     && !is_kubefed_group(group)
-                    && group != ROLLOUT_GROUP
+                    && !FLOTILLA_GROUPS.contains(&group)
             },
         };
         let registry_options = RegistryOptions {

@@ -279,4 +279,22 @@ mod tests {
             assert!(!is_aggregated || !rules.contains("\"works"), "{rules}");
         }
     }
+
+    // proves: HIS-rights
+    #[test]
+    fn histories_may_be_viewed_and_not_written() {
+        let objects = parse(include_str!("karmada_rbac_policy.txt")).unwrap();
+        let rules = objects.iter().flat_map(|object| {
+            let rules = object.value["rules"].as_array().into_iter().flatten();
+            rules.map(|rule| (object.path().name, rule))
+        });
+        let granted: Vec<(&str, &Value)> = rules
+            .filter(|(_, rule)| rule["apiGroups"].to_string().contains("history."))
+            .map(|(role, rule)| (role, &rule["verbs"]))
+            .collect();
+        assert_eq!(
+            granted,
+            [("karmada-view", &json!(["get", "list", "watch"]))]
+        );
+    }
 }

@@ -15,7 +15,7 @@ mod workloads;
 
 use std::time::Duration;
 
-use karmada_api::rollout::ROLLOUT_GROUP;
+use karmada_api::FLOTILLA_GROUPS;
 use rest_strategy::DEFAULT_STRATEGY;
 use serde_json::{Map, Value};
 
@@ -144,7 +144,7 @@ pub(crate) fn built_in_strategy(
         (group, _)
             if group.ends_with("karmada.io")
                 || group.ends_with(".kubefed.io")
-                || group == ROLLOUT_GROUP =>
+                || FLOTILLA_GROUPS.contains(&group) =>
         {
             custom_resource_strategy(status)
         }

@@ -15,6 +15,8 @@ mod detector_events;
 mod event_handlers;
 /// Evicted copies and their replacements.
 mod evictions;
+/// The record of moves and repairs.
+mod histories;
 mod host_workload;
 /// Switched kinds, gates of namespaces, objects left alone and overrides of retained fields.
 mod kubefed_options;
@@ -38,6 +40,7 @@ mod replica_preferences;
 /// Batches of staged templates.
 mod rollout_batches;
 /// Staged templates.
+mod rollout_queries;
 mod rollouts;
 /// Deletions of templates that wait for their copies.
 mod template_removal;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The amount of `total`; a percentage is rounded down.
-pub(super) fn amount_rounded_down(amount: &Value, total: usize) -> usize {
+pub(crate) fn amount_rounded_down(amount: &Value, total: usize) -> usize {
     match percent(amount) {
         Some(percent) => total.saturating_mul(percent) / 100,
         None => number(amount),

@@ -3,21 +3,31 @@
 //! policy + status before + revision of the template + clusters as observed + time ──[`plan_next_step`]──► status
 //!
 //! Invariants: a cluster gets the target only in its stage, while every earlier stage has ended; no
-//! cluster begins while more clusters have failed than the budget allows. All that a later step
-//! needs is in the status, so that a restart between two steps changes nothing.
+//! cluster begins while more clusters have failed than the budget allows, or would leave too few
+//! replicas available. All that a later step needs is in the status, so that a restart between two steps changes nothing.
 
 mod amounts;
+mod availability;
+mod batches;
 mod clusters;
 mod input;
+mod query;
+mod replicas;
 mod requests;
 mod step;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod windows;
+
+use std::time::Duration;
 
 use karmada_api::rollout::ON_FAILURE_ROLLBACK;
 
-pub(crate) use input::{DecisionInput, ObservedTarget, RolloutDecision};
+pub(crate) use amounts::amount_rounded_down;
+pub(crate) use input::{DecisionInput, ObservedTarget, QueryObservation, RolloutDecision};
+pub(crate) use query::awaits_query;
+pub(crate) use replicas::ObservedReplicas;
 use step::RolloutStep;
 
 /// The next status. It is the previous one if nothing changes.
@@ -28,15 +38,21 @@ pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     if step.exceeds_budget() && step.is_staged() && input.policy.on_failure == ON_FAILURE_ROLLBACK {
         step.reject();
     }
+    step.advance_batches();
     let hold = if step.is_staged() {
         step.advance()
     } else {
         step.assign_all();
         None
     };
+    let hold = hold.or_else(|| step.availability_hold());
     step.complete();
-    let next = step.wake();
+    let next = earliest(step.wake(), hold.and_then(|hold| hold.wake(input.now)));
     let mut status = step.into_status(hold);
     status.handled_request = handled_request;
     RolloutDecision { next, status }
+}
+
+fn earliest(first: Option<Duration>, second: Option<Duration>) -> Option<Duration> {
+    first.into_iter().chain(second).min()
 }

@@ -230,9 +230,15 @@ impl Scheduler {
         } else {
             encode(&targets)?
         };
+        let version = case.object.revision().to_string();
+        let mut annotations =
+            json!({well_known_keys::APPLIED_PLACEMENT: encode_placement(case.placement)?});
+        let before = &case.binding.spec.clusters;
+        if !before.is_empty() && !same_targets(before, targets) {
+            annotations[well_known_keys::SCHEDULED_FROM] = version.as_str().into();
+        }
         let patch = json!({
-            "metadata": {"resourceVersion": case.object.revision().to_string(),
-                         "annotations": {well_known_keys::APPLIED_PLACEMENT: encode_placement(case.placement)?}},
+            "metadata": {"resourceVersion": version, "annotations": annotations},
             "spec": {"clusters": clusters},
         });
         let at = ResourcePath::of_object(case.key.resource(), case.object);

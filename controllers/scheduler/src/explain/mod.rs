@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::assume_cache::AssumeCache;
 use crate::core::workload_affinity::AffinityPeerClusters;
 use crate::core::{AssignmentRule, DecisionTrace, SchedulingContext};
-use crate::reconcile::{ScheduleResult, is_reschedule_triggered, schedule_binding};
+use crate::reconcile::{ScheduleResult, schedule_binding};
 
 /// Upper bound of an explanation in JSON; with the metadata that a response adds it stays
 /// below 16 KiB.
@@ -133,7 +133,7 @@ pub fn explain(
     context: &SchedulingContext<'_>,
 ) -> Option<DecisionExplanation> {
     let placement = binding.spec.placement.as_ref()?;
-    let fresh = is_reschedule_triggered(binding);
+    let fresh = binding.is_reschedule_triggered();
     let mut outcome = schedule_binding(binding, placement, fresh, context, &mut |_| {});
     Some(DecisionExplanation::from_result(
         &mut outcome,

@@ -37,7 +37,7 @@ pub(crate) fn scheduling_action(
     rules: SchedulingSettings,
     is_ending: impl Fn(&str) -> bool,
 ) -> SchedulingAction {
-    let fresh = is_reschedule_triggered(binding);
+    let fresh = binding.is_reschedule_triggered();
     let spec = &binding.spec;
     let applied = binding
         .metadata
@@ -195,24 +195,6 @@ pub(crate) fn skip_reason(
     let suspension = spec.suspension.as_ref();
     let suspended = suspension.is_some_and(|s| s.scheduling == Some(true));
     suspended.then_some(SchedulingSkipReason::Suspended)
-}
-
-/// Whether a reschedule was triggered after the last decision. Timestamps have seconds:
-/// a trigger in the second of the decision counts if no decision has observed this
-/// generation. Karmada misses those.
-pub(crate) fn is_reschedule_triggered(binding: &ResourceBinding) -> bool {
-    let status = &binding.status;
-    // RFC 3339 in UTC with seconds sorts as text in time order.
-    match (
-        &binding.spec.reschedule_triggered_at,
-        &status.last_scheduled_time,
-    ) {
-        (Some(triggered), Some(last)) if triggered == last => {
-            status.scheduler_observed_generation < binding.metadata.generation
-        }
-        (Some(triggered), Some(last)) => triggered > last,
-        _ => false,
-    }
 }
 
 fn replicas_changed(

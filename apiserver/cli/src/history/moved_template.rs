@@ -1,0 +1,80 @@
+//! Reads the template that a command names, and its history.
+
+use clap::Args;
+use client::remote::RemoteApi;
+use client::{Api, ResourcePath, TaskGroup, ignore_not_found};
+use karmada_api::history::{CLUSTER_TEMPLATE_HISTORIES, TEMPLATE_HISTORIES};
+use karmada_api::names;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use machinery::{Gvr, Object};
+
+use crate::kubeconfig_flags::context_namespace;
+use crate::kubectl::ControlPlaneArgs;
+use crate::resource_args::{find_resource, parse_resource_arg};
+
+#[derive(Args)]
+pub(super) struct TemplateArgs {
+    /// TYPE/NAME or TYPE NAME of the template.
+    #[arg(required = true, value_name = "RESOURCE")]
+    resource: Vec<String>,
+    /// The namespace; by default that of the kubeconfig's context.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    control: ControlPlaneArgs,
+}
+
+/// A template, as it was read.
+pub(super) struct MovedTemplate {
+    pub(super) api: RemoteApi,
+    /// The template as the user names it.
+    pub(super) text: String,
+    /// Empty for a cluster-scoped template.
+    pub(super) namespace: String,
+    pub(super) binding_name: String,
+    /// Absent if nothing has happened to the template.
+    pub(super) history: Option<Object>,
+}
+
+impl MovedTemplate {
+    pub(super) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
+        let (kind, name) = parse_resource_arg(&arguments.resource)?;
+        let config = arguments.control.load_config()?;
+        let namespace = match &arguments.namespace {
+            Some(namespace) => namespace.clone(),
+            None => context_namespace(&config),
+        };
+        let api = RemoteApi::new(config, tasks)?;
+        let served = api.discover().await?.resources;
+        let resource = find_resource(&served, kind)?;
+        let (namespace, histories) = match resource.namespaced {
+            true => (namespace, &TEMPLATE_HISTORIES),
+            false => (String::new(), &CLUSTER_TEMPLATE_HISTORIES),
+        };
+        api.get(ResourcePath::object(&resource.resource, &namespace, name))
+            .await?;
+        let binding_name = names::binding_name(&resource.kind, name);
+        let at = ResourcePath::object(histories, &namespace, &binding_name);
+        let history = ignore_not_found(api.get(at).await)?;
+        Ok(Self {
+            text: format!("{}/{name}", resource.kind.to_lowercase()),
+            api,
+            namespace,
+            binding_name,
+            history,
+        })
+    }
+
+    /// The resource of the template's binding.
+    pub(super) fn binding_resource(&self) -> &'static Gvr {
+        match &*self.namespace {
+            "" => &CLUSTER_BINDINGS,
+            _ => &BINDINGS,
+        }
+    }
+
+    pub(super) async fn binding(&self) -> anyhow::Result<Object> {
+        let at = ResourcePath::object(self.binding_resource(), &self.namespace, &self.binding_name);
+        Ok(self.api.get(at).await?)
+    }
+}

@@ -1,0 +1,170 @@
+//! Writes the placement before the last move of a template back.
+
+use anyhow::{Context, bail, ensure};
+use client::{Api, ResourcePath, WriteOptions};
+use karmada_api::history::TemplateHistory;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES};
+use karmada_api::well_known_keys::{
+    APPLIED_PLACEMENT, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME,
+    POLICY_NAMESPACE,
+};
+use karmada_api::{Cluster, Placement, PropagationPolicy, ResourceBinding};
+use machinery::{Gvr, Object};
+use serde_json::json;
+
+use super::moved_template::MovedTemplate;
+use super::undo_plan::{UndoCluster, UndoPlan, last_move, plan_undo};
+use crate::object_lists::list_all;
+use crate::output;
+use crate::placement_text::format_clusters;
+
+/// The field manager of what is restored, which the history names as the actor.
+const FIELD_MANAGER: &str = "flotilla-undo";
+/// How often the binding may change while it is written.
+const MAX_ATTEMPTS: usize = 10;
+
+/// The policy of a binding.
+struct BindingPolicy {
+    resource: &'static Gvr,
+    object: Object,
+}
+
+pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Result<()> {
+    let unmoved = || format!("{} has not moved", template.text);
+    let history = template.history.as_ref().with_context(unmoved)?;
+    let history = history.decode::<TemplateHistory>()?;
+    let entry = last_move(&history).with_context(unmoved)?;
+    let clusters: Vec<UndoCluster> = list_all(&template.api, &CLUSTERS, "")
+        .await?
+        .iter()
+        .filter_map(|object| {
+            let cluster = object.decode::<Cluster>().ok()?;
+            let is_leaving = object.meta().deleting;
+            Some(UndoCluster::new(object.name(), &cluster, is_leaving))
+        })
+        .collect();
+    let refusal = || format!("{} cannot be moved back", template.text);
+    let binding = template.binding().await?;
+    let view = binding.decode::<ResourceBinding>()?;
+    let plan = plan_undo(entry, &view, &clusters).with_context(refusal)?;
+    if let Some(placement) = &plan.placement {
+        let policy = template.changed_policy(&binding, &view).await;
+        let policy = policy.with_context(refusal)?;
+        // What is refused for the binding is refused before the policy is written.
+        template.restore_binding(&binding, &plan, true).await?;
+        template.restore_policy(&policy, placement, dry_run).await?;
+    }
+    template.restore_binding(&binding, &plan, dry_run).await?;
+    output::print_line(format!(
+        "{} moved back to {}{}",
+        template.text,
+        format_clusters(&plan.clusters, false),
+        if dry_run { " (dry run)" } else { "" }
+    ));
+    Ok(())
+}
+
+impl MovedTemplate {
+    /// The policy whose change moved the template. One that places other templates too, or does not
+    /// say what the binding has, is refused.
+    async fn changed_policy(
+        &self,
+        binding: &Object,
+        view: &ResourceBinding,
+    ) -> anyhow::Result<BindingPolicy> {
+        let annotations = &view.metadata.annotations;
+        let annotation = |key: &str| annotations.get(key).map(String::as_str);
+        let (resource, namespace, name, label) =
+            match (annotation(POLICY_NAME), annotation(CLUSTER_POLICY_NAME)) {
+                (Some(name), _) => {
+                    let namespace = annotation(POLICY_NAMESPACE).unwrap_or_default();
+                    (&POLICIES, namespace, name, POLICY_ID)
+                }
+                (None, Some(name)) => (&CLUSTER_POLICIES, "", name, CLUSTER_POLICY_ID),
+                (None, None) => bail!("no policy places it any more"),
+            };
+        let object = self
+            .api
+            .get(ResourcePath::object(resource, namespace, name));
+        let object = object.await?;
+        let policy = object.decode::<PropagationPolicy>()?;
+        ensure!(
+            object.meta().generation > 1,
+            "policy {name} has not been changed since it was created, so that the former placement is not its own"
+        );
+        ensure!(
+            view.spec.placement.as_ref() == Some(&policy.spec.placement),
+            "the placement of policy {name} is not that of the template: it was changed again, or the namespace restricts it"
+        );
+        let id = binding.meta().label(label).unwrap_or_default();
+        let placed = self.count_placed_by(label, id).await?;
+        ensure!(
+            placed <= 1,
+            "policy {name} places {placed} templates; change the policy instead"
+        );
+        Ok(BindingPolicy { resource, object })
+    }
+
+    /// How many templates a policy places.
+    async fn count_placed_by(&self, label: &str, id: &str) -> anyhow::Result<usize> {
+        let mut bindings = list_all(&self.api, &BINDINGS, "").await?;
+        bindings.extend(list_all(&self.api, &CLUSTER_BINDINGS, "").await?);
+        let placed = bindings
+            .iter()
+            .filter(|binding| binding.meta().label(label) == Some(id));
+        Ok(placed.count())
+    }
+
+    async fn restore_policy(
+        &self,
+        policy: &BindingPolicy,
+        placement: &Placement,
+        dry_run: bool,
+    ) -> anyhow::Result<()> {
+        let mut body = policy.object.value()?;
+        body["spec"]["placement"] = json!(placement);
+        let at = ResourcePath::of_object(policy.resource, &policy.object);
+        self.api
+            .update(at, body.into(), &write_options(dry_run))
+            .await?;
+        Ok(())
+    }
+
+    /// Writes the former clusters into the binding, with the placement that they belong to. The
+    /// detector and the scheduler may have acted on the restored policy before, or do so later:
+    /// what they find then is what they would write.
+    async fn restore_binding(
+        &self,
+        binding: &Object,
+        plan: &UndoPlan,
+        dry_run: bool,
+    ) -> anyhow::Result<()> {
+        let (mut binding, options) = (binding.clone(), write_options(dry_run));
+        for _ in 0..MAX_ATTEMPTS {
+            let mut body = binding.value()?;
+            body["spec"]["clusters"] = json!(plan.clusters);
+            if let Some(placement) = &plan.placement {
+                body["spec"]["placement"] = json!(placement);
+                let applied = serde_json::to_string(placement)?;
+                body["metadata"]["annotations"][APPLIED_PLACEMENT] = applied.into();
+            }
+            let at = ResourcePath::of_object(self.binding_resource(), &binding);
+            match self.api.update(at, body.into(), &options).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_conflict() => binding = self.binding().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bail!(
+            "the binding of {} keeps changing; run the command again",
+            self.text
+        )
+    }
+}
+
+fn write_options(dry_run: bool) -> WriteOptions {
+    WriteOptions {
+        dry_run,
+        field_manager: FIELD_MANAGER.to_owned(),
+    }
+}
