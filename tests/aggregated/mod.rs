@@ -85,3 +85,6 @@ mod rollout_story;
 
 /// The takeover of a Karmada in place, and the way back.
 mod takeover;
+
+/// The move of a Karmada to a standalone Flotilla.
+mod takeover_standalone;

@@ -23,8 +23,8 @@ use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 use crate::aggregated::real_clusters::{BINARY, join_cluster, path_string, run_flotilla};
 use crate::aggregated::simulated_member::SimulatedMember;
 
-const NS: &str = "fleet";
-const MEMBER: &str = "m1";
+pub(super) const NS: &str = "fleet";
+pub(super) const MEMBER: &str = "m1";
 const MOVED: [&Gvr; 4] = [&CLUSTERS, &POLICIES, &BINDINGS, &WORKS];
 /// The identity and state of a server, which new objects do not have.
 const SERVER_FIELDS: [&str; 5] = [
@@ -148,7 +148,7 @@ async fn uids(control: &ApiServerClient) -> Uids {
 }
 
 /// The versions of the copies in the member.
-async fn member_versions(member: &SimulatedMember) -> BTreeMap<String, String> {
+pub(super) async fn member_versions(member: &SimulatedMember) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for resource in [&CONFIG_MAPS, &DEPLOYMENTS] {
         for object in member.server.list(resource, NS).await {
@@ -161,7 +161,11 @@ async fn member_versions(member: &SimulatedMember) -> BTreeMap<String, String> {
 }
 
 /// Creates a template and its policy, and waits for the copy and the state of its Work.
-async fn propagate(control: &ApiServerClient, member: &SimulatedMember, template: &Value) {
+pub(super) async fn propagate(
+    control: &ApiServerClient,
+    member: &SimulatedMember,
+    template: &Value,
+) {
     let name = template["metadata"]["name"].as_str().unwrap();
     let resource = harness::objects::gvr(template);
     control.create(policy(NS, name, template, &[MEMBER])).await;
@@ -187,7 +191,7 @@ async fn delete_propagated(control: &ApiServerClient, member: &SimulatedMember, 
 }
 
 /// Replaces Flotilla by Karmada's definitions with the same objects, and a webhook of Karmada.
-async fn become_karmada(plane: &mut AggregatedControlPlane) {
+pub(super) async fn become_karmada(plane: &mut AggregatedControlPlane) {
     let mut objects = Vec::new();
     for resource in MOVED {
         objects.extend(plane.client.list(resource, "").await);
@@ -350,7 +354,7 @@ async fn run(arguments: &[String]) -> String {
 
 /// Runs the command, kills it at each step once and runs it again, until it succeeds. Returns the
 /// number of steps.
-async fn run_with_kills(arguments: Vec<String>) -> usize {
+pub(super) async fn run_with_kills(arguments: Vec<String>) -> usize {
     let run = move || {
         let mut killed = BTreeSet::new();
         loop {

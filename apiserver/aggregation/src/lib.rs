@@ -33,6 +33,6 @@ pub use host_objects::ApiServiceTarget;
 pub use host_policies::HostPolicies;
 pub use serving_certificate::ServingCertificateSecretManager;
 pub use takeover::{
-    MovedResource, RECORD_CONFIG_MAP, TakeoverFollower, TakeoverImporter, TakeoverPhase,
-    TakeoverRecord, TakeoverReport, list_resource,
+    MovedResource, RECORD_CONFIG_MAP, StandaloneStore, TakeoverFollower, TakeoverImporter,
+    TakeoverPhase, TakeoverRecord, TakeoverReport, list_resource,
 };

@@ -114,7 +114,7 @@ pub(crate) enum CliCommand {
     Interpret(interpret::InterpretArgs),
     /// Convert manifests of another multi-cluster control plane.
     Convert(convert::ConvertArgs),
-    /// Take over a running Karmada in place and give it back, or take over from KubeFed.
+    /// Take over a running Karmada, in place or to a standalone Flotilla, or take over from KubeFed.
     Takeover(Box<takeover::TakeoverArgs>),
     /// Back up everything that a control plane stores, while it serves.
     Backup(backup::BackupArgs),

@@ -35,7 +35,11 @@ pub async fn list_resource(
     let mut objects = Vec::new();
     let mut continue_token = String::new();
     let (group, version) = (&resource.group, &resource.version);
-    let path = format!("/apis/{group}/{version}/{}", resource.resource);
+    let root = match group.is_empty() {
+        true => format!("/api/{version}"),
+        false => format!("/apis/{group}/{version}"),
+    };
+    let path = format!("{root}/{}", resource.resource);
     loop {
         let page = match read_page(api, &path, &continue_token).await {
             Err(error) if error.is_not_found() && objects.is_empty() => return Ok(None),

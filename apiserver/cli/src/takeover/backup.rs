@@ -36,17 +36,23 @@ pub(super) struct TakeoverBackup {
 }
 
 impl TakeoverBackup {
-    /// Reads the file of a takeover.
-    pub(super) fn load(file: &Path, takeover: &str) -> anyhow::Result<Self> {
+    /// Reads a file.
+    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
         let name = file.display();
         let size = fs::metadata(file).with_context(|| format!("the backup {name}"))?;
         ensure!(size.len() <= MAX_BYTES, "the backup {name} is too large");
         let text = fs::read(file).with_context(|| format!("the backup {name}"))?;
-        let backup: Self = machinery::json::from_slice(&text)
-            .with_context(|| format!("{name} is no backup of a takeover"))?;
+        machinery::json::from_slice(&text)
+            .with_context(|| format!("{name} is no backup of a takeover"))
+    }
+
+    /// Reads the file of a takeover.
+    pub(super) fn load(file: &Path, takeover: &str) -> anyhow::Result<Self> {
+        let backup = Self::read(file)?;
         ensure!(
             backup.takeover == takeover,
-            "{name} is the backup of another takeover ({}, not {takeover})",
+            "{} is the backup of another takeover ({}, not {takeover})",
+            file.display(),
             backup.takeover
         );
         Ok(backup)

@@ -1,6 +1,8 @@
 //! The freeze of writes: while objects are copied for the last time, the host refuses writes to
-//! Karmada's groups, and so does Flotilla, which asks the host's webhooks too.
+//! Karmada's groups, and so does Flotilla, which asks the host's webhooks too. Before a move to a
+//! standalone Flotilla it refuses writes to everything that moves.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,7 +13,8 @@ use super::session::{FIELD_MANAGER, TakeoverSession, write_options};
 use super::snapshot::{Snapshot, object_names};
 use super::webhooks::VALIDATING;
 
-const CONFIGURATION: &str = "flotilla-takeover-freeze";
+/// The name of the webhook configuration.
+pub(super) const CONFIGURATION: &str = "flotilla-takeover-freeze";
 /// The name that refused writes read.
 const WEBHOOK: &str = "writes-are-frozen.takeover.flotilla.io";
 /// Nobody listens there: every request that the webhook concerns is refused.
@@ -21,6 +24,9 @@ const SETTLE_PAUSE: Duration = Duration::from_secs(2);
 /// The first minor version of Kubernetes that evaluates `matchConditions` unasked.
 const MATCH_CONDITIONS_MINOR: u32 = 28;
 
+/// The subresources that change an object.
+const WRITTEN_SUBRESOURCES: [&str; 3] = ["status", "scale", "finalize"];
+
 /// The minor version in the host's answer to `/version`.
 pub(super) fn minor_version(version: &Value) -> u32 {
     let minor = version["minor"].as_str().unwrap_or_default();
@@ -28,12 +34,31 @@ pub(super) fn minor_version(version: &Value) -> u32 {
     digits.parse().unwrap_or_default()
 }
 
-/// Freezes writes, and waits until they are refused. Returns whether the writes of this command
-/// are exempt.
+/// Freezes writes to the groups of a snapshot, and waits until they are refused. Returns whether
+/// the writes of this command are exempt.
 pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> anyhow::Result<bool> {
     session.ensure_current().await?;
     let is_exempt = minor_version(&session.host_version().await?) >= MATCH_CONDITIONS_MINOR;
-    let configuration = configuration(snapshot, is_exempt);
+    let configuration = configuration(group_rules(snapshot), is_exempt);
+    refuse_writes(session, snapshot, configuration).await?;
+    Ok(is_exempt)
+}
+
+/// Freezes writes to the resources of a snapshot and to nothing else, such as leases; nobody is
+/// exempt.
+pub(super) async fn freeze_resources(
+    session: &TakeoverSession,
+    snapshot: &Snapshot,
+) -> anyhow::Result<()> {
+    let configuration = configuration(resource_rules(snapshot), false);
+    refuse_writes(session, snapshot, configuration).await
+}
+
+async fn refuse_writes(
+    session: &TakeoverSession,
+    snapshot: &Snapshot,
+    configuration: Value,
+) -> anyhow::Result<()> {
     let all = ResourcePath::collection(&VALIDATING, "");
     let created = session
         .host
@@ -47,12 +72,12 @@ pub(super) async fn freeze(session: &TakeoverSession, snapshot: &Snapshot) -> an
     let waiting = "writes to be refused";
     session
         .wait_for(waiting, async || {
-            let is_frozen = is_refused(session, snapshot).await?.unwrap_or(true);
-            Ok(is_frozen.then_some(()))
+            let refusal = is_refused(session, snapshot).await?;
+            Ok(refusal.unwrap_or(true).then_some(()))
         })
         .await?;
     tokio::time::sleep(SETTLE_PAUSE).await;
-    Ok(is_exempt)
+    Ok(())
 }
 
 /// Ends the freeze.
@@ -70,8 +95,8 @@ pub(super) async fn wait_until_thawed(
 ) -> anyhow::Result<()> {
     session
         .wait_for("writes to be accepted", async || {
-            let is_frozen = is_refused(session, snapshot).await?.unwrap_or(false);
-            Ok((!is_frozen).then_some(()))
+            let refusal = is_refused(session, snapshot).await?;
+            Ok((!refusal.unwrap_or(false)).then_some(()))
         })
         .await
 }
@@ -105,15 +130,36 @@ async fn is_refused(
     Ok(None)
 }
 
-fn configuration(snapshot: &Snapshot, is_exempt: bool) -> Value {
+fn group_rules(snapshot: &Snapshot) -> Vec<Value> {
     let frozen = snapshot.resources.iter();
-    let groups: std::collections::BTreeSet<&str> =
-        frozen.map(|r| r.resource.group.as_str()).collect();
+    let groups: BTreeSet<&str> = frozen.map(|r| r.resource.group.as_str()).collect();
+    vec![
+        json!({"apiGroups": groups, "apiVersions": ["*"], "resources": ["*/*"],
+        "operations": ["CREATE", "UPDATE", "DELETE"]}),
+    ]
+}
+
+fn resource_rules(snapshot: &Snapshot) -> Vec<Value> {
+    let mut written: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for frozen in &snapshot.resources {
+        let resource = &frozen.resource;
+        let names = written.entry(&resource.group).or_default();
+        names.push(resource.resource.clone());
+        let subresources = WRITTEN_SUBRESOURCES.into_iter();
+        names.extend(subresources.map(|s| format!("{}/{s}", resource.resource)));
+    }
+    let rules = written.into_iter().map(|(group, resources)| {
+        json!({"apiGroups": [group], "apiVersions": ["*"], "resources": resources,
+            "operations": ["CREATE", "UPDATE", "DELETE"]})
+    });
+    rules.collect()
+}
+
+fn configuration(rules: Vec<Value>, is_exempt: bool) -> Value {
     let mut webhook = json!({
         "name": WEBHOOK,
         "clientConfig": {"url": URL},
-        "rules": [{"apiGroups": groups, "apiVersions": ["*"], "resources": ["*/*"],
-            "operations": ["CREATE", "UPDATE", "DELETE"]}],
+        "rules": rules,
         "failurePolicy": "Fail",
         "sideEffects": "None",
         "timeoutSeconds": 1,
@@ -134,6 +180,7 @@ fn configuration(snapshot: &Snapshot, is_exempt: bool) -> Value {
 mod tests {
     use client_fake::FakeApi;
 
+    use super::super::snapshot::test_snapshot;
     use super::*;
 
     // proves: TKO-empty
@@ -148,6 +195,20 @@ mod tests {
         let empty = Snapshot::default();
         assert_eq!(is_refused(&session, &empty).await.unwrap(), None);
         wait_until_thawed(&session, &empty).await.unwrap();
+    }
+
+    // proves: TKS-frozen
+    #[test]
+    fn a_move_freezes_the_resources_that_move_and_no_others() {
+        let snapshot = test_snapshot("work.karmada.io", &[]);
+        let rules = resource_rules(&snapshot);
+        assert_eq!(rules.len(), 1);
+        assert_eq!(rules[0]["apiGroups"], json!(["work.karmada.io"]));
+        assert_eq!(
+            rules[0]["resources"],
+            json!(["works", "works/status", "works/scale", "works/finalize"])
+        );
+        assert_eq!(group_rules(&snapshot)[0]["resources"], json!(["*/*"]));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The command `flotilla takeover`, which moves a running Karmada's control plane to Flotilla in
-//! place, and gives it back; with `--from kubefed` it takes over from KubeFed.
+//! place, and gives it back, or to a standalone Flotilla; with `--from kubefed` it takes over from
+//! KubeFed.
 //!
 //! flags ──► [`session`] ──► [`take_over`]: check, [`backup`], [`freeze`], move, switch, prove ──► [`summary`]
-//!                     └───► [`give_back`]: freeze, give APIServices back, [`returned_objects`]
+//!                     ├───► [`give_back`]: freeze, give APIServices back, [`returned_objects`]
+//!                     └───► [`standalone`]: check, [`backup`], [`freeze`], write a store
 //!
 //! The record in the host says how far it is, so that the command continues after its end at any
 //! step; the backup has what giving back needs.
@@ -18,6 +20,7 @@ mod release;
 mod returned_objects;
 mod session;
 mod snapshot;
+mod standalone;
 mod summary;
 mod take_over;
 mod webhooks;
@@ -33,13 +36,14 @@ use components::KarmadaComponents;
 use kubefed::{KubefedFlags, KubefedTakeover};
 use machinery::duration;
 use session::TakeoverSession;
+use standalone::StandaloneMove;
 use summary::TakeoverSummary;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{feature_gate_flags, output, scheduler_flags};
 
-/// Take over a running Karmada in place and give it back, or take over from KubeFed.
+/// Take over a running Karmada, in place or to a standalone Flotilla, or take over from KubeFed.
 ///
 /// Flotilla runs behind the same karmada-apiserver, started with --await-takeover. Once Karmada's
 /// controllers have released their leases, its objects are copied with their uids, status and
@@ -47,6 +51,13 @@ use crate::{feature_gate_flags, output, scheduler_flags};
 /// gates must be those of the server: with them no template may move. No member is written. Karmada's
 /// definitions keep the objects as they were. The command can be run again after it was
 /// interrupted at any step. The backup has all objects, also Secrets that Works carry.
+///
+/// With --to-standalone, everything that the karmada-apiserver stores moves, templates too, into a
+/// file that `flotilla restore` makes the store of a standalone Flotilla of. Left out is what every
+/// server makes itself, such as events, leases, tokens of service accounts, and roles that each
+/// server has, and Karmada's webhooks and APIServices. What Flotilla does not serve stops the move
+/// unless --leave names it. Every object keeps its uid and is compared. The move begins anew when the
+/// command is run again. Karmada keeps its objects, and refuses writes until --back.
 ///
 /// With --from kubefed, KubeFed's objects are read from its host cluster and converted, as
 /// `flotilla convert kubefed` does. What has no equal is listed, and stops the takeover unless
@@ -57,7 +68,7 @@ use crate::{feature_gate_flags, output, scheduler_flags};
 /// the command is interrupted, run it again.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig --dry-run\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig"
+    after_help = "Examples:\n  flotilla takeover --preflight --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --backup karmada-backup.json --kubeconfig karmada.config --karmada-host-kubeconfig host.config \\\n    --scale-down karmada-system/karmada-controller-manager --scale-down karmada-system/karmada-scheduler\n  flotilla takeover --back --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --to-standalone flotilla.backup --backup karmada-backup.json --kubeconfig karmada.config\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig --dry-run\n  flotilla takeover --from kubefed --host-kubeconfig kubefed.kubeconfig"
 )]
 pub struct TakeoverArgs {
     /// The control plane that is taken over.
@@ -77,6 +88,14 @@ pub struct TakeoverArgs {
         required_unless_present_any = ["preflight", "from", "host_kubeconfig"]
     )]
     backup: Option<PathBuf>,
+    /// Move to a standalone Flotilla: write the content of its store to this file, for `flotilla
+    /// restore`.
+    #[arg(long, value_name = "FILE", conflicts_with = "back")]
+    to_standalone: Option<PathBuf>,
+    /// A resource whose objects stay where they are, as RESOURCE.GROUP, such as
+    /// widgets.example.com; may be repeated.
+    #[arg(long, value_name = "RESOURCE.GROUP", requires = "to_standalone")]
+    leave: Vec<String>,
     /// The namespace of Flotilla in that API server.
     #[arg(
         short,
@@ -183,16 +202,30 @@ async fn run_in(arguments: &TakeoverArgs, tasks: &TaskGroup) -> anyhow::Result<T
         arguments.karmada_host_kubeconfig.as_deref(),
         tasks,
     )?;
+    let standalone = StandaloneMove {
+        session: &session,
+        components: &components,
+        options: &options,
+        left: &arguments.leave,
+    };
+    let target = arguments.to_standalone.as_deref();
     if arguments.preflight {
-        return take_over::preflight(&session, &components, &options).await;
+        return match target {
+            Some(_) => standalone.preflight().await,
+            None => take_over::preflight(&session, &components, &options).await,
+        };
     }
     let backup = arguments
         .backup
         .as_deref()
         .context("--backup is required")?;
-    match arguments.back {
-        true => give_back::give_back(&session, &components, backup).await,
-        false => take_over::take_over(&session, &components, backup, &options).await,
+    match target {
+        Some(file) => standalone.run(backup, file).await,
+        None if !arguments.back => {
+            take_over::take_over(&session, &components, backup, &options).await
+        }
+        None if standalone::is_backup(backup)? => standalone.back(backup).await,
+        None => give_back::give_back(&session, &components, backup).await,
     }
 }
 
@@ -233,6 +266,15 @@ mod tests {
                 "--plugins",
             ),
             ("--from other", "karmada, kubefed"),
+            (
+                "--from kubefed --host-kubeconfig f --to-standalone b",
+                "--to-standalone",
+            ),
+            ("--backup b --back --to-standalone f", "--back"),
+            (
+                "--backup b --leave widgets.example.com",
+                "--to-standalone <FILE>",
+            ),
             ("", "--backup <FILE>"),
         ] {
             let error = parse(line).err().unwrap().to_string();

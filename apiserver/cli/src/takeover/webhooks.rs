@@ -75,24 +75,32 @@ pub(super) fn names(configurations: &[Value]) -> Vec<String> {
     names
 }
 
+/// A configuration without the webhooks of Karmada; `None` if it has no others.
+pub(super) fn without_karmada(mut configuration: Value) -> Option<Value> {
+    let others = webhooks(&configuration).filter(|w| !is_karmada(w));
+    let others: Vec<Value> = others.cloned().collect();
+    let count = webhooks(&configuration).count();
+    if others.len() == count {
+        return Some(configuration);
+    }
+    configuration["webhooks"] = others.into();
+    let is_empty = webhooks(&configuration).next().is_none();
+    (!is_empty).then_some(configuration)
+}
+
 /// Takes the webhooks of Karmada out; a configuration without others is deleted.
 pub(super) async fn take_out(host: &dyn Api) -> anyhow::Result<()> {
-    for mut configuration in karmada_configurations(host).await? {
+    for configuration in karmada_configurations(host).await? {
         let name = configuration["metadata"]["name"].as_str();
         let name = name.unwrap_or_default().to_owned();
-        let others = webhooks(&configuration).filter(|w| !is_karmada(w));
-        let others: Vec<Value> = others.cloned().collect();
         let at = ResourcePath::object(resource(&configuration), "", &name);
-        if others.is_empty() {
+        let Some(rest) = without_karmada(configuration) else {
             ignore_not_found(host.delete(at, &DeleteOptions::default()).await)
                 .map(drop)
                 .with_context(|| format!("webhook configuration {name}"))?;
             continue;
-        }
-        let resource = resource(&configuration);
-        configuration["webhooks"] = others.into();
-        let at = ResourcePath::object(resource, "", &name);
-        let updated = host.update(at, configuration.into(), write_options());
+        };
+        let updated = host.update(at, rest.into(), write_options());
         updated
             .await
             .with_context(|| format!("webhook configuration {name}"))?;

@@ -34,7 +34,9 @@ use crate::output;
 use crate::printers::OutputFormat;
 
 /// The flags that have no effect on a takeover from KubeFed.
-const KARMADA_FLAGS: [&str; 13] = [
+const KARMADA_FLAGS: [&str; 15] = [
+    "to_standalone",
+    "leave",
     "preflight",
     "back",
     "backup",
