@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
+use client::{Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use harness::ApiServerClient;
 use harness::api_server_client::{find_condition, wait_until};
 use harness::karmada_crds::karmada_definitions;
@@ -35,7 +36,7 @@ const SERVER_FIELDS: [&str; 5] = [
     "managedFields",
 ];
 
-// proves: TKO-identity, TKO-no-member-write, TKO-back, TKO-await, TKO-webhooks, TKO-leases, TKO-resumed
+// proves: TKO-watches, TKO-versions, TKO-identity, TKO-no-member-write, TKO-back, TKO-await, TKO-webhooks, TKO-leases, TKO-resumed
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_karmada_is_taken_over_and_given_back_twice() {
@@ -67,23 +68,32 @@ async fn a_karmada_is_taken_over_and_given_back_twice() {
         all
     };
     check_preflight(&plane, &takeover(&["--preflight"])).await;
+    // As an agent, it has its watch at Karmada's definition.
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let informers = InformerFactory::new(&tasks);
+    let works = informers.get(&plane.client.api, &ListWatchSelector::all(&WORKS));
+    works.wait_for_cache_sync().await;
     for is_killed in [false, true] {
         let file = path_string(&dir.path().join(format!("backup-{is_killed}.json")));
         let round = TakeoverRound {
             plane: &plane,
             member: &member,
+            works: &works,
             is_killed,
             forward: takeover(&["--backup", &file, "--watch", "2s"]),
             back: takeover(&["--back", "--backup", &file]),
         };
         round.check().await;
     }
+    tasks.stop().await;
 }
 
 /// A takeover and the way back.
 struct TakeoverRound<'a> {
     plane: &'a AggregatedControlPlane,
     member: &'a SimulatedMember,
+    /// A client that has watched since before the takeover.
+    works: &'a Informer,
     /// Whether the command is killed at each step.
     is_killed: bool,
     forward: Vec<String>,
@@ -102,6 +112,7 @@ impl TakeoverRound<'_> {
 
         let name = format!("new-{}", self.is_killed);
         propagate(client, self.member, &config_map(NS, &name, "1")).await;
+        self.wait_for_works().await;
         if !self.is_killed {
             delete_propagated(client, self.member, "deleted").await;
         }
@@ -119,6 +130,24 @@ impl TakeoverRound<'_> {
             assert_eq!(*uid != served[key], is_new, "{key}");
         }
         assert_eq!(member_versions(self.member).await, copies);
+        self.wait_for_works().await;
+    }
+
+    /// Waits until the client that watches has the Works that are served now.
+    async fn wait_for_works(&self) {
+        wait_until("the watch of Works goes on", async || {
+            let served = self.plane.client.list(&WORKS, "").await;
+            let mut served: Vec<String> = served
+                .iter()
+                .map(|work| work["metadata"]["uid"].as_str().unwrap().to_owned())
+                .collect();
+            let watched = self.works.list();
+            let mut watched: Vec<String> = watched.iter().map(|w| w.uid().to_owned()).collect();
+            served.sort();
+            watched.sort();
+            served == watched
+        })
+        .await;
     }
 
     async fn run(&self, arguments: &[String]) {

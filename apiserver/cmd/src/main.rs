@@ -45,6 +45,7 @@ mod startup;
 mod storage_engine;
 mod store_events;
 mod takeover_phases;
+mod takeover_watches;
 mod template_flags;
 #[cfg(test)]
 mod tests;

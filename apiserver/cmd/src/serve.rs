@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aggregation::{ApiServiceTarget, MetricsApiServicePolicy};
@@ -39,7 +40,7 @@ use crate::storage_engine;
 use crate::template_flags::{self, TemplatePropagationOptions};
 use crate::{
     audit_flags, cluster_flags, estimator_flags, member, request_limit_flags, script_flags,
-    takeover_phases, tracing_flags,
+    takeover_phases, takeover_watches, tracing_flags,
 };
 
 /// The namespace of the lease of a standalone server.
@@ -505,6 +506,11 @@ async fn run_aggregated(
         .log();
         aggregated.register().await?;
         let takeover = aggregated.takeover.clone();
+        if let Some(importer) = &takeover {
+            let caches = Arc::clone(&aggregated.running.watch_caches);
+            let tasks = &aggregated.running.server_tasks;
+            takeover_watches::follow(importer.follower().clone(), caches, tasks);
+        }
         let controllers = move |context: LeaderContext| {
             let (settings, takeover) = (settings.clone(), takeover.clone());
             async move {

@@ -290,3 +290,22 @@ fn manuals_name_commands_and_flags_that_exist() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(checked > 50, "{checked}");
 }
+
+#[test]
+fn flags_of_karmada_that_a_takeover_compares_are_those_of_serve() {
+    let cli = flotilla();
+    let serve = cli.find_subcommand("serve").unwrap();
+    for (name, default) in flotilla_cli::takeover::karmada_flags::SAME_FLAGS {
+        let mut all = serve.get_arguments();
+        let flag = all.find(|flag| flag.get_long() == Some(name));
+        let flag = flag.unwrap_or_else(|| panic!("--{name}"));
+        let values = flag.get_default_values().iter();
+        let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+        // A flag without a value is off.
+        let is_switch = !flag.get_action().takes_values() && default == "false";
+        assert!(
+            is_switch || values.join(",") == default,
+            "--{name}: {values:?}"
+        );
+    }
+}

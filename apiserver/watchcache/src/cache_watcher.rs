@@ -80,6 +80,8 @@ pub struct CacheWatcher {
     selector: KeySelector,
     matches: Option<ObjectPredicate>,
     epoch: u64,
+    /// The term in which it started.
+    term: u64,
     /// Events up to this revision are skipped.
     start_revision: u64,
     cursor: WatcherCursor,
@@ -93,6 +95,10 @@ impl Cacher {
     /// sent in the stream.
     pub async fn watch(&self, request: CacherWatchRequest) -> Result<CacheWatcher, Error> {
         self.start();
+        let term = self.cache.watch_term();
+        if let WatchStart::After(revision) = request.start {
+            self.check_watch_start(revision).await?;
+        }
         let fresh = match request.start {
             WatchStart::After(_) => ReadFreshness::Any,
             WatchStart::Initial(fresh) | WatchStart::Now(fresh) => fresh,
@@ -106,6 +112,7 @@ impl Cacher {
             };
             CacheWatcher::start_on_store(&self.cache, request, now)?
         };
+        watcher.term = term;
         // The first read from the store is made before the stream opens, so that its error
         // becomes the response's status.
         match &mut watcher.phase {
@@ -130,7 +137,10 @@ impl Cacher {
         self.cache.wait_for(0).await?;
         match fresh {
             ReadFreshness::Any => Ok(true),
-            ReadFreshness::AtLeast(revision) => self.wait_for_revision(revision).await,
+            ReadFreshness::AtLeast(revision) => self
+                .wait_for_revision(revision)
+                .await
+                .map_err(|error| self.expired_if_foreign(error)),
             ReadFreshness::Newest if !self.supports_consistent_reads() => Ok(false),
             ReadFreshness::Newest => self.wait_for_newest().await.map(|()| true),
         }
@@ -218,6 +228,7 @@ impl CacheWatcher {
             selector,
             matches: request.filter.matches,
             epoch,
+            term: shared.watch_term(),
             start_revision,
             cursor: WatcherCursor {
                 position,
@@ -339,6 +350,13 @@ impl CacheWatcher {
     }
 
     fn poll(&mut self) -> Result<WatcherPoll, Error> {
+        if self.cache.watch_term() != self.term && !matches!(self.phase, WatcherPhase::Ended) {
+            return Err(Error::Expired {
+                requested: self.cursor.revision,
+                oldest: self.cache.watch_floor(),
+                next: None,
+            });
+        }
         match self.phase {
             WatcherPhase::Ended => Ok(WatcherPoll::Ended),
             WatcherPhase::Initial(_) => self.poll_initial(),

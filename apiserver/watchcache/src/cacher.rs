@@ -247,7 +247,8 @@ impl Cacher {
                 return Err(Error::NotReady);
             }
             if let ReadFreshness::AtLeast(revision) = fresh {
-                self.wait_for_store(revision).await?;
+                let reached = self.wait_for_store(revision).await;
+                reached.map_err(|error| self.expired_if_foreign(error))?;
             }
             return Ok(None);
         }
@@ -262,7 +263,7 @@ impl Cacher {
                     return Ok(None);
                 }
                 reached => {
-                    if !reached? {
+                    if !reached.map_err(|error| self.expired_if_foreign(error))? {
                         return Ok(None);
                     }
                 }
@@ -308,6 +309,41 @@ impl Cacher {
     /// Whether the cache can wait for the progress of its watch.
     pub(crate) fn supports_consistent_reads(&self) -> bool {
         self.cache.store.consistent_read_support() != ConsistentReadSupport::Unsupported
+    }
+
+    /// Fails if a client cannot have read a revision here: it lists again then.
+    pub(crate) async fn check_watch_start(&self, revision: u64) -> Result<(), Error> {
+        let floor = self.cache.watch_floor();
+        if floor == 0 {
+            return Ok(());
+        }
+        if revision < floor {
+            return Err(Error::Expired {
+                requested: revision,
+                oldest: floor,
+                next: None,
+            });
+        }
+        let reached = match self.cache.uncached {
+            true => self.wait_for_store(revision).await,
+            false => self.wait_for_revision(revision).await.map(drop),
+        };
+        reached.map_err(|error| self.expired_if_foreign(error))
+    }
+
+    /// A revision that this store has not reached is one of another server, if clients may know
+    /// such: it expires, so that they need not repeat the request.
+    pub(crate) fn expired_if_foreign(&self, error: Error) -> Error {
+        match (error, self.cache.watch_floor()) {
+            (Error::TooLargeResourceVersion { requested, .. }, floor) if floor > 0 => {
+                Error::Expired {
+                    requested,
+                    oldest: floor,
+                    next: None,
+                }
+            }
+            (error, _) => error,
+        }
     }
 
     /// Waits until the cache has reached a revision and returns true. Where watch progress

@@ -8,6 +8,7 @@ use storage::Store;
 
 use crate::cacher::{Cacher, WatchCacheStats};
 use crate::config::WatchCacheConfig;
+use crate::error::Error;
 use crate::ring_budget::{EvictableRing, RingBudget};
 use crate::watch_cache::WatchCache;
 
@@ -23,6 +24,8 @@ pub struct WatchCaches {
 #[derive(Default)]
 struct WatchCachesInner {
     cachers: HashMap<String, Arc<Cacher>>,
+    /// Of caches that are opened later, too.
+    watch_floor: u64,
     closed: bool,
 }
 
@@ -79,6 +82,7 @@ impl WatchCaches {
             let ring: Weak<dyn EvictableRing> = Arc::<WatchCache>::downgrade(&shared);
             self.budget.add_ring(ring);
         }
+        shared.raise_watch_floor(caches.watch_floor);
         let cache = Arc::new(Cacher::new(shared));
         if caches.closed {
             cache.close();
@@ -94,6 +98,32 @@ impl WatchCaches {
         if let Some(cache) = cache {
             cache.close();
             cache.join().await;
+        }
+    }
+
+    /// Ends all watches with the error that makes clients list again. From now on a watch expires
+    /// that starts before the present revision, or at one that does not exist yet: clients come
+    /// from another server, or go to one, whose revisions say nothing here.
+    pub async fn expire_watches(&self) -> Result<(), Error> {
+        let revision = self.store.revision().await.map_err(Error::Storage)?;
+        self.raise_watch_floor(revision.max(1));
+        for cache in self.caches.lock().cachers.values() {
+            cache.cache.expire_watches();
+        }
+        Ok(())
+    }
+
+    /// Lets watches expire that start at revisions that do not exist yet, as clients of another
+    /// server may ask for.
+    pub fn expect_foreign_revisions(&self) {
+        self.raise_watch_floor(1);
+    }
+
+    fn raise_watch_floor(&self, revision: u64) {
+        let mut caches = self.caches.lock();
+        caches.watch_floor = caches.watch_floor.max(revision);
+        for cache in caches.cachers.values() {
+            cache.cache.raise_watch_floor(revision);
         }
     }
 

@@ -125,6 +125,10 @@ pub(crate) struct WatchCache {
     pub(crate) progress: watch::Sender<CacheProgress>,
     pub(crate) ring_bytes: AtomicUsize,
     pub(crate) decoded_writes: DecodedWrites,
+    /// See [`crate::WatchCaches::expire_watches`]; 0: all clients know revisions of this store.
+    watch_floor: AtomicU64,
+    /// Watches of an earlier term end.
+    watch_term: AtomicU64,
     budget: Arc<RingBudget>,
 }
 
@@ -161,8 +165,33 @@ impl WatchCache {
             progress: watch::Sender::new(CacheProgress { phase, revision: 0 }),
             ring_bytes: AtomicUsize::new(0),
             decoded_writes: DecodedWrites::default(),
+            watch_floor: AtomicU64::new(0),
+            watch_term: AtomicU64::new(0),
             budget,
         })
+    }
+
+    pub(crate) fn watch_floor(&self) -> u64 {
+        self.watch_floor.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn watch_term(&self) -> u64 {
+        self.watch_term.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn raise_watch_floor(&self, revision: u64) {
+        self.watch_floor.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Ends the open watches with an error.
+    pub(crate) fn expire_watches(&self) {
+        self.watch_term.fetch_add(1, Ordering::AcqRel);
+        let state = self.state.read();
+        let scopes: Vec<Arc<WatchScopeNotifier>> = state.scopes.values().cloned().collect();
+        drop(state);
+        for scope in scopes {
+            scope.notify.notify_waiters();
+        }
     }
 
     /// Installs a new snapshot and admits readers.

@@ -398,13 +398,14 @@ impl ExecutionController {
             let text = protected.message(&of.object_key(), of.work.cluster);
             return Err(ManifestApplyError::failed(PropagationReason::AlreadyExists)(text));
         }
+        let old = observed.revision();
         let outcome = self.compare_and_update(of, observed).await;
         match &outcome {
             Ok(ManifestWriteOutcome::Outdated(..) | ManifestWriteOutcome::Delayed(_)) => {}
-            Ok(ManifestWriteOutcome::Written(..)) => of.count_update(true, true),
-            Ok(ManifestWriteOutcome::Unchanged(_) | ManifestWriteOutcome::LeftAlone(..)) => {
-                of.count_update(true, false);
+            Ok(ManifestWriteOutcome::Written(new, _)) => {
+                of.count_update(true, new.revision() != old);
             }
+            Ok(_) => of.count_update(true, false),
             Err(_) => of.count_update(false, false),
         }
         outcome

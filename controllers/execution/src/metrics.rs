@@ -85,7 +85,8 @@ impl ExecutionMetrics {
         self.created_objects.with_label_values(labels).inc();
     }
 
-    /// `wrote`: whether the member's object was written.
+    /// `wrote`: whether the member's object has changed by it. A member may have had already what its
+    /// defaults make of the object.
     pub(crate) fn record_update(
         &self,
         success: bool,

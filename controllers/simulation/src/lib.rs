@@ -278,7 +278,7 @@ fn check_blocked(
     if !missing.is_empty() {
         return Err(claim_explanation::waiting_for_overrides(&missing));
     }
-    if policy.is_lazy() {
+    if policy.is_lazy() && !input.starts_anew {
         return Err("the policy is Lazy: it waits for the next change of the template".into());
     }
     let Some(binding) = case.binding else {

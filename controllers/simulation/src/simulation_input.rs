@@ -18,6 +18,8 @@ pub struct SimulationInput<'a> {
     pub snapshot: &'a ClusterSnapshot,
     pub scheduler: &'a str,
     pub gates: FeatureGates,
+    /// Whether the controllers start anew, by which pending changes of lazy policies take effect.
+    pub starts_anew: bool,
 }
 
 /// A created or changed policy.

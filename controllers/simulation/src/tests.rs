@@ -88,6 +88,7 @@ fn simulation_input<'a>(
         snapshot,
         scheduler: "default-scheduler",
         gates,
+        starts_anew: false,
     }
 }
 
@@ -102,7 +103,17 @@ fn check(
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::PropagationPolicyPreemption, true);
     let input = simulation_input(policies, &snapshot, gates);
-    let changes: Vec<PolicyChange<'_>> = policies
+    check_input(&input, changed, of, expected);
+}
+
+fn check_input(
+    input: &SimulationInput<'_>,
+    changed: &str,
+    of: Option<&str>,
+    expected: (&[&str], Option<&str>, &str),
+) {
+    let changes: Vec<PolicyChange<'_>> = input
+        .policies
         .iter()
         .filter(|p| p.name() == changed)
         .map(|after| PolicyChange {
@@ -124,7 +135,7 @@ fn check(
         disabled_by: None,
     };
     let simulated = simulate(
-        &input,
+        input,
         &changes,
         &case,
         &mut SchedulingSimulation::new(Instant::now()),
@@ -181,6 +192,7 @@ fn a_policy_keeps_its_template_unless_it_is_preempted() {
     check(&wide, "b", Some(":w"), (&["m2"], Some("b"), ""));
 }
 
+// proves: TKO-lazy
 #[test]
 fn the_result_names_what_prevents_a_change() {
     let with = |more: Value| {
@@ -192,6 +204,12 @@ fn the_result_names_what_prevents_a_change() {
     };
     let lazy = with(json!({"activationPreference": "Lazy"}));
     check(&lazy, "a", None, (&[], Some("a"), "Lazy"));
+    let snapshot = clusters();
+    let anew = SimulationInput {
+        starts_anew: true,
+        ..simulation_input(&lazy, &snapshot, FeatureGates::default())
+    };
+    check_input(&anew, "a", None, (&["m1"], Some("a"), ""));
     let waits = with(json!({"dependentOverrides": ["o"]}));
     check(&waits, "a", None, (&[], Some("a"), "override policies: o"));
     let other = with(json!({"schedulerName": "mine"}));

@@ -49,6 +49,8 @@ pub(crate) struct PlanInputs {
     pub(crate) templates: Vec<AffectedTemplate>,
     /// Selected kinds that the server does not serve.
     pub(crate) unserved_kinds: BTreeSet<String>,
+    /// Whether the controllers start anew; see [`simulation::SimulationInput`].
+    pub(crate) starts_anew: bool,
 }
 
 pub(crate) async fn collect_inputs(
@@ -79,7 +81,7 @@ fn scope_of(namespace: Option<&str>) -> ListedPolicyNamespaces<'_> {
     }
 }
 
-/// The inputs for all policies as they are.
+/// The inputs for all policies as they are, when the controllers start anew.
 pub(crate) async fn collect_present_inputs(
     api: &dyn Api,
     gates: FeatureGates,
@@ -89,7 +91,11 @@ pub(crate) async fn collect_present_inputs(
         before: Some(policy.clone()),
         after: policy.clone(),
     });
-    inputs_of(api, changes.collect(), policies, None, gates).await
+    let inputs = inputs_of(api, changes.collect(), policies, None, gates).await?;
+    Ok(PlanInputs {
+        starts_anew: true,
+        ..inputs
+    })
 }
 
 /// The inputs for changed policies of one namespace, or of any.
@@ -145,6 +151,7 @@ async fn inputs_of(
         changes,
         templates: affected,
         unserved_kinds: unknown,
+        starts_anew: false,
     })
 }
 

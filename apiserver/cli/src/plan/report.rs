@@ -59,6 +59,7 @@ pub(crate) fn plan_report(
         snapshot: &snapshot,
         scheduler: &scheduling.name,
         gates,
+        starts_anew: inputs.starts_anew,
     };
     let change =
         |change: &'_ super::inputs::ChangedPolicy| (change.before.clone(), change.after.clone());

@@ -13,6 +13,7 @@ use machinery::{Gvr, time};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::karmada_flags::KarmadaProgram;
 use super::session::{TakeoverSession, print_step, write_options};
 use super::summary::ComponentState;
 
@@ -93,6 +94,24 @@ impl<'a> KarmadaComponents<'a> {
             }
         }
         Ok(states)
+    }
+
+    /// What Karmada's components run with that Flotilla is to be started with, as their Deployments
+    /// say; nothing without the kubeconfig of their cluster.
+    pub(super) async fn flags(&self) -> anyhow::Result<Vec<String>> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(Vec::new());
+        };
+        let all = ResourcePath::collection(&DEPLOYMENTS, &self.lease_namespace);
+        let listed = cluster.list(all, &ListOptions::default()).await;
+        let mut lines = Vec::new();
+        for deployment in listed.context("Deployments of Karmada")?.items {
+            let deployment = deployment.value()?;
+            for program in KarmadaProgram::of_deployment(&deployment) {
+                lines.extend(program.differences());
+            }
+        }
+        Ok(lines)
     }
 
     /// The Deployments to scale down, with their replicas.

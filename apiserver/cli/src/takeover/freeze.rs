@@ -72,8 +72,8 @@ async fn refuse_writes(
     let waiting = "writes to be refused";
     session
         .wait_for(waiting, async || {
-            let refusal = is_refused(session, snapshot).await?;
-            Ok(refusal.unwrap_or(true).then_some(()))
+            let is_frozen = is_refused(session, snapshot).await?.unwrap_or(true);
+            Ok(is_frozen.then_some(()))
         })
         .await?;
     tokio::time::sleep(SETTLE_PAUSE).await;
@@ -95,8 +95,8 @@ pub(super) async fn wait_until_thawed(
 ) -> anyhow::Result<()> {
     session
         .wait_for("writes to be accepted", async || {
-            let refusal = is_refused(session, snapshot).await?;
-            Ok((!refusal.unwrap_or(false)).then_some(()))
+            let is_frozen = is_refused(session, snapshot).await?.unwrap_or(false);
+            Ok((!is_frozen).then_some(()))
         })
         .await
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use super::api_services;
 use super::backup::{TakeoverBackup, return_file};
 use super::components::KarmadaComponents;
+use super::definitions;
 use super::freeze;
 use super::owned_secrets;
 use super::release::{finish, release};
@@ -104,6 +105,8 @@ async fn give_back_objects(
     freeze::wait_until_thawed(session, &backup.snapshot).await?;
     let deleted = objects.delete_others().await?;
     finish(session, backup).await?;
+    // When the record says that everything is back, Flotilla ends those of its clients.
+    definitions::end_watches(&*session.host, &backup.resources).await?;
     let mut notes = vec![format!("{deleted} objects were deleted since the takeover")];
     if !uids.is_empty() {
         let created = uids.len();

@@ -12,8 +12,10 @@
 mod api_services;
 mod backup;
 mod components;
+mod definitions;
 mod freeze;
 mod give_back;
+pub mod karmada_flags;
 mod kubefed;
 mod owned_secrets;
 mod release;
@@ -115,7 +117,8 @@ pub struct TakeoverArgs {
         requires = "karmada_host_kubeconfig"
     )]
     scale_down: Vec<String>,
-    /// The kubeconfig of the cluster in which Karmada's components run.
+    /// The kubeconfig of the cluster in which Karmada's components run. With it a preflight names
+    /// the flags of their Deployments with which Flotilla is to be started.
     #[arg(long, value_name = "FILE")]
     karmada_host_kubeconfig: Option<PathBuf>,
     /// Take over although templates would move, and drop fields of objects that Flotilla does not

@@ -10,6 +10,7 @@ use karmada_api::FeatureGates;
 use super::api_services;
 use super::backup::TakeoverBackup;
 use super::components::KarmadaComponents;
+use super::definitions;
 use super::freeze;
 use super::release::release;
 use super::session::{TakeoverSession, print_step};
@@ -21,6 +22,10 @@ use crate::scheduler_flags::SchedulerFlagValues;
 
 /// The group whose objects say what members have.
 const WORK_GROUP: &str = "work.karmada.io";
+
+/// Watches at the aggregated API server go on, which only its restart ends.
+const RESTART_NOTE: &str = "restart karmada-aggregated-apiserver: agents that watch Clusters there see \
+                            no change of them before, up to ten minutes";
 
 pub(super) struct TakeOverOptions {
     /// Whether templates may move, and unknown fields are dropped.
@@ -57,6 +62,7 @@ pub(super) async fn preflight(
     }
     let mut summary = summary(session, TakeoverPhase::Check, &report.resources).await?;
     summary.components = components.states().await?;
+    summary.notes = components.flags().await?;
     summary.errors = report.errors;
     let moving = plan::moving_templates(&*session.host, &options.scheduling, options.gates);
     let moving = moving.await.context("the simulation of the scheduler")?;
@@ -106,6 +112,8 @@ pub(super) async fn take_over(
     }
     let checked = check_health(session, &backup).await;
     undo_if_failed(session, &mut record, &backup, checked).await?;
+    print_step("ending the watches of Karmada's clients");
+    definitions::end_watches(&*session.host, &backup.resources).await?;
     print_step("starting Flotilla's controllers");
     // First the phase: what is written after the freeze is not compared and undone any more.
     session.enter(&mut record, TakeoverPhase::Serve).await?;
@@ -118,6 +126,7 @@ pub(super) async fn take_over(
     summary
         .notes
         .push(format!("keep {}: --back needs it", file.display()));
+    summary.notes.push(RESTART_NOTE.to_owned());
     summary.errors = watch_works(session, &mut record, &backup, options.watch).await?;
     Ok(summary)
 }

@@ -194,6 +194,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
         snapshot: &snapshot,
         scheduler: "",
         gates: FeatureGates::default(),
+        starts_anew: false,
     };
     let template = &inputs.template;
     let claim = simulation::explain_claim(&input, &inputs.api_resource, template);

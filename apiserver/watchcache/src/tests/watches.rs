@@ -67,6 +67,49 @@ async fn a_watch_waits_for_a_future_revision() {
     .await;
 }
 
+// proves: TKO-versions
+#[tokio::test(start_paused = true)]
+async fn watches_expire_that_start_at_revisions_of_another_server() {
+    for uncached in [false, true] {
+        let bed = CacherFixture::with_ring(32 << 20, uncached);
+        for suffix in ["a/x", "a/y", "b/x"] {
+            bed.store.put(suffix, "red");
+        }
+        let any = SelectionPredicate::default;
+        let start = async |start: WatchStart| bed.try_watch(any(), start, false).await;
+        let mut open = bed.watch(any(), WatchStart::After(1)).await;
+        drain(&mut open).await;
+        // A second time, although nothing was written meanwhile.
+        for _ in 0..2 {
+            bed.caches.expire_watches().await.unwrap();
+            let ended = open.next().await.unwrap();
+            assert!(matches!(ended, Err(Error::Expired { .. })), "{ended:?}");
+            open = bed.watch(any(), WatchStart::After(3)).await;
+        }
+        for (after, expires) in [(1, true), (2, true), (3, false), (9, true)] {
+            let started = start(WatchStart::After(after)).await;
+            let is_expired = matches!(started, Err(Error::Expired { .. }));
+            assert_eq!(
+                (is_expired, started.is_err()),
+                (expires, expires),
+                "{after}"
+            );
+        }
+        let fresh = ReadFreshness::AtLeast(9);
+        let listed = start(WatchStart::Initial(fresh)).await;
+        assert!(matches!(listed, Err(Error::Expired { .. })));
+        let listed = bed.cache.get("a/x", fresh).await;
+        assert!(matches!(listed, Err(Error::Expired { .. })));
+        let mut live = start(WatchStart::After(3)).await.unwrap();
+        bed.store.put("a/x", "blue");
+        assert_eq!(drain(&mut live).await, ["MODIFIED a/x@4 blue"]);
+        // Of a cache that is opened later, too.
+        let later = bed.caches.cacher("/registry/others/");
+        assert!(later.check_watch_start(1).await.is_err());
+        bed.caches.shutdown().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn initial_events_end_with_a_bookmark() {
     for fresh in [
