@@ -28,7 +28,10 @@ pub(crate) fn encode_output(
 /// Formats a table, without a line feed at its end. Each column is as wide as its widest
 /// cell; an empty cell is a dash.
 pub(crate) fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
-    let display = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
+    let display = |cell: &str| match cell {
+        "" => "-".to_owned(),
+        cell => single_line(cell),
+    };
     let mut lines = vec![titles.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()];
     lines.extend(
         rows.iter()
@@ -46,6 +49,12 @@ pub(crate) fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     };
     let lines: Vec<String> = lines.iter().map(line).collect();
     lines.join("\n")
+}
+
+/// A text without control characters: a line feed in a text of a member or of a user must not
+/// begin what looks like another row.
+pub(crate) fn single_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
 }
 
 /// A header, if there is one, and the lines below it, with a line feed after each.
@@ -96,5 +105,12 @@ mod tests {
         let rows = [["a", "", "x y"], ["long", "1", ""]].map(|r| r.map(str::to_owned).to_vec());
         let text = "NAME   N   WHY\na      -   x y\nlong   1   -";
         assert_eq!(format_table(&["NAME", "N", "WHY"], &rows), text);
+    }
+
+    // proves: CLI-one-line
+    #[test]
+    fn no_cell_begins_a_line() {
+        let rows = [vec!["a\nb\u{1b}c".to_owned()]];
+        assert_eq!(format_table(&["NAME"], &rows), "NAME\na b c");
     }
 }

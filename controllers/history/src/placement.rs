@@ -1,11 +1,11 @@
 //! Finds out how a write of a binding moved its template, and why. Pure.
 
 use karmada_api::binding::GracefulEvictionTask;
-use karmada_api::history::{HistoryEntry, MAX_RECORDED_CHANGES, bounded_text};
+use karmada_api::history::{HistoryEntry, bounded_text};
 use karmada_api::well_known_keys::{APPLIED_PLACEMENT, SCHEDULED_FROM};
 use karmada_api::{ResourceBinding, ResourceBindingSpec};
 
-use crate::record::cluster_changes;
+use crate::record::{cluster_changes, truncate_changes};
 
 /// A longer placement is not recorded, so that its change cannot be undone.
 const MAX_PLACEMENT_BYTES: usize = 16 * 1024;
@@ -46,8 +46,7 @@ pub(crate) fn placement_move(
     let incomplete = !new.spec.assigns_all_replicas(&new.spec.clusters);
     let is_scale = is_same_set && !incomplete && !new.spec.assigns_all_replicas(&old.spec.clusters);
     let cause = MoveCause::of(write, incomplete, is_gone);
-    let truncated = changes.len() > MAX_RECORDED_CHANGES;
-    changes.truncate(MAX_RECORDED_CHANGES);
+    let truncated = truncate_changes(&mut changes);
     let entry = HistoryEntry {
         reason: cause.reason.to_owned(),
         actor: bounded_text(&cause.actor),

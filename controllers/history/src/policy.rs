@@ -3,6 +3,7 @@
 use client::Informer;
 use flotilla_runtime::ControllerContext;
 use karmada_api::ResourceBinding;
+use karmada_api::history::bounded_text;
 use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
 use karmada_api::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 
@@ -33,7 +34,7 @@ impl NamedPolicy {
         let (namespace, name) = (annotation(POLICY_NAMESPACE), annotation(POLICY_NAME));
         if !name.is_empty() {
             return Self {
-                text: format!("PropagationPolicy {namespace}/{name}"),
+                text: bounded_text(&format!("PropagationPolicy {namespace}/{name}")),
                 namespace,
                 name,
             };
@@ -42,7 +43,7 @@ impl NamedPolicy {
         Self {
             text: match name.is_empty() {
                 true => String::new(),
-                false => format!("ClusterPropagationPolicy {name}"),
+                false => bounded_text(&format!("ClusterPropagationPolicy {name}")),
             },
             namespace: String::new(),
             name,

@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::TemplateHistory;
-use karmada_api::history::{ClusterChange, HistoryEntry, HistoryEntryType};
+use karmada_api::history::{ClusterChange, HistoryEntry, HistoryEntryType, MAX_RECORDED_CHANGES};
 use machinery::time;
 
 /// The entries of each type that are kept, so that repairs in a member drop no placements.
@@ -12,6 +12,8 @@ const MAX_ROLLOUT_STEPS: usize = 30;
 const MAX_REPAIRS: usize = 30;
 /// The bytes of all entries; the newest one stays in any case.
 const MAX_HISTORY_BYTES: usize = 64 * 1024;
+/// The bytes of the names of all clusters of an entry.
+const MAX_CLUSTER_NAME_BYTES: usize = 32 * 1024;
 /// A change later than this does not complete an incomplete placement.
 const COMPLETION_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
@@ -77,13 +79,29 @@ fn merge_placements(former: HistoryEntry, entry: HistoryEntry) -> HistoryEntry {
     }
     changes.retain(|change| change.from != change.to);
     changes.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    let is_cut = truncate_changes(&mut changes);
     HistoryEntry {
         changes,
         last_time: entry.last_time,
         incomplete: entry.incomplete,
-        truncated: former.truncated || entry.truncated,
+        truncated: former.truncated || entry.truncated || is_cut,
         ..former
     }
+}
+
+/// Cuts the changes of an entry to those that it may name; returns whether there were more. Who
+/// may write bindings chooses the names of their clusters.
+pub(crate) fn truncate_changes(changes: &mut Vec<ClusterChange>) -> bool {
+    let mut bytes = 0;
+    let exceeds = |change: &ClusterChange| {
+        bytes += change.cluster.len();
+        bytes > MAX_CLUSTER_NAME_BYTES
+    };
+    let count = changes.iter().position(exceeds).unwrap_or(changes.len());
+    let kept = count.min(MAX_RECORDED_CHANGES);
+    let is_cut = kept < changes.len();
+    changes.truncate(kept);
+    is_cut
 }
 
 fn is_repeated(former: &HistoryEntry, entry: &HistoryEntry) -> bool {
@@ -249,5 +267,25 @@ mod tests {
         let bytes = serde_json::to_vec(&history.entries).unwrap().len();
         assert!(bytes <= MAX_HISTORY_BYTES, "{bytes}");
         assert_eq!(history.entries[0].reason, "Reason199");
+    }
+
+    // proves: HIS-bounded
+    #[test]
+    fn a_completed_placement_names_no_more_clusters_than_another() {
+        let names = |start: usize, length: usize| -> Vec<String> {
+            let names = start..start + MAX_RECORDED_CHANGES;
+            names.map(|i| format!("{i:0length$}")).collect()
+        };
+        for (length, expected) in [(8, MAX_RECORDED_CHANGES), (1024, 32)] {
+            let [left, joined] = [names(0, length), names(MAX_RECORDED_CHANGES, length)];
+            let left: Vec<_> = left.iter().map(|n| (&**n, Some(1), None)).collect();
+            let joined: Vec<_> = joined.iter().map(|n| (&**n, None, Some(1))).collect();
+            let mut history = TemplateHistory::default();
+            add_entry(&mut history, placement(0, &left, true));
+            add_entry(&mut history, placement(1, &joined, false));
+            let entry = &history.entries[0];
+            assert_eq!((history.entries.len(), entry.changes.len()), (1, expected));
+            assert!(entry.truncated);
+        }
     }
 }

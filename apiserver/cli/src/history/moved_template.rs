@@ -6,7 +6,7 @@ use client::{Api, ResourcePath, TaskGroup, ignore_not_found};
 use karmada_api::history::{CLUSTER_TEMPLATE_HISTORIES, TEMPLATE_HISTORIES};
 use karmada_api::names;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
 
 use crate::kubeconfig_flags::context_namespace;
 use crate::kubectl::ControlPlaneArgs;
@@ -29,6 +29,8 @@ pub(super) struct MovedTemplate {
     pub(super) api: RemoteApi,
     /// The template as the user names it.
     pub(super) text: String,
+    pub(super) kind: Gvk,
+    pub(super) object: Object,
     /// Empty for a cluster-scoped template.
     pub(super) namespace: String,
     pub(super) binding_name: String,
@@ -51,13 +53,15 @@ impl MovedTemplate {
             true => (namespace, &TEMPLATE_HISTORIES),
             false => (String::new(), &CLUSTER_TEMPLATE_HISTORIES),
         };
-        api.get(ResourcePath::object(&resource.resource, &namespace, name))
-            .await?;
+        let object = ResourcePath::object(&resource.resource, &namespace, name);
+        let object = api.get(object).await?;
         let binding_name = names::binding_name(&resource.kind, name);
         let at = ResourcePath::object(histories, &namespace, &binding_name);
         let history = ignore_not_found(api.get(at).await)?;
         Ok(Self {
             text: format!("{}/{name}", resource.kind.to_lowercase()),
+            kind: resource.resource.with_kind(&*resource.kind),
+            object,
             api,
             namespace,
             binding_name,

@@ -3,13 +3,14 @@
 use anyhow::{Context, bail, ensure};
 use client::{Api, ResourcePath, WriteOptions};
 use karmada_api::history::TemplateHistory;
+use karmada_api::policy::ImplicitPriority;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use karmada_api::well_known_keys::{
     APPLIED_PLACEMENT, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME,
     POLICY_NAMESPACE,
 };
 use karmada_api::{Cluster, Placement, PropagationPolicy, ResourceBinding};
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
 use serde_json::json;
 
 use super::moved_template::MovedTemplate;
@@ -47,19 +48,26 @@ pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Res
     let binding = template.binding().await?;
     let view = binding.decode::<ResourceBinding>()?;
     let plan = plan_undo(entry, &view, &clusters).with_context(refusal)?;
+    let mut restored_policy = None;
     if let Some(placement) = &plan.placement {
         let policy = template.changed_policy(&binding, &view).await;
         let policy = policy.with_context(refusal)?;
         // What is refused for the binding is refused before the policy is written.
         template.restore_binding(&binding, &plan, true).await?;
         template.restore_policy(&policy, placement, dry_run).await?;
+        restored_policy = Some(policy.object.meta().key());
     }
     template.restore_binding(&binding, &plan, dry_run).await?;
+    let suffix = if dry_run { " (dry run)" } else { "" };
+    if let Some(name) = restored_policy {
+        output::print_line(format!(
+            "the former placement returned to policy {name}{suffix}"
+        ));
+    }
+    let clusters = format_clusters(&plan.clusters, false);
     output::print_line(format!(
-        "{} moved back to {}{}",
-        template.text,
-        format_clusters(&plan.clusters, false),
-        if dry_run { " (dry run)" } else { "" }
+        "{} moved back to {clusters}{suffix}",
+        template.text
     ));
     Ok(())
 }
@@ -88,6 +96,7 @@ impl MovedTemplate {
             .get(ResourcePath::object(resource, namespace, name));
         let object = object.await?;
         let policy = object.decode::<PropagationPolicy>()?;
+        check_selection(&object, &policy, &self.kind, &self.object)?;
         ensure!(
             object.meta().generation > 1,
             "policy {name} has not been changed since it was created, so that the former placement is not its own"
@@ -96,7 +105,11 @@ impl MovedTemplate {
             view.spec.placement.as_ref() == Some(&policy.spec.placement),
             "the placement of policy {name} is not that of the template: it was changed again, or the namespace restricts it"
         );
-        let id = binding.meta().label(label).unwrap_or_default();
+        let id = object.meta().label(label).unwrap_or_default();
+        ensure!(
+            !id.is_empty() && binding.meta().label(label) == Some(id),
+            "policy {name} is not the one that placed it"
+        );
         let placed = self.count_placed_by(label, id).await?;
         ensure!(
             placed <= 1,
@@ -162,9 +175,81 @@ impl MovedTemplate {
     }
 }
 
+/// Refuses a policy that does not select the template. The binding names the policy, and who may
+/// write bindings of a namespace need not have rights to the policy.
+fn check_selection(
+    object: &Object,
+    policy: &PropagationPolicy,
+    kind: &Gvk,
+    template: &Object,
+) -> anyhow::Result<()> {
+    let (local, head) = (object.namespace(), template.meta());
+    let mut selectors = policy.spec.resource_selectors.iter();
+    let is_selected = selectors.any(|selector| {
+        let selected = Gvk::from_api_version(&selector.api_version, &selector.kind);
+        (&selected.group, &selected.kind) == (&kind.group, &kind.kind)
+            && selector.implicit_priority(&selector.api_version, &selector.kind, head)
+                > ImplicitPriority::Mismatch
+    });
+    ensure!(
+        is_selected && (local.is_empty() || local == template.namespace()),
+        "policy {} does not select it",
+        object.name()
+    );
+    Ok(())
+}
+
 fn write_options(dry_run: bool) -> WriteOptions {
     WriteOptions {
         dry_run,
         field_manager: FIELD_MANAGER.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: HIS-undo-policy
+    #[test]
+    fn only_a_policy_that_selects_the_template_is_written() {
+        let template = json!({"metadata": {"name": "web", "namespace": "n"}});
+        let template = Object::from_value(&template).unwrap();
+        let kind = Gvk::from_static("apps", "v1", "Deployment");
+        for (namespace, selector, expected) in [
+            (
+                "n",
+                json!({"apiVersion": "apps/v1", "kind": "Deployment"}),
+                true,
+            ),
+            (
+                "",
+                json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "name": "web"}),
+                true,
+            ),
+            (
+                "",
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "m"}),
+                false,
+            ),
+            (
+                "",
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}),
+                false,
+            ),
+            ("", json!({"apiVersion": "v1", "kind": "ConfigMap"}), false),
+            (
+                "m",
+                json!({"apiVersion": "apps/v1", "kind": "Deployment"}),
+                false,
+            ),
+        ] {
+            let object = json!({"metadata": {"name": "p", "namespace": namespace},
+                "spec": {"resourceSelectors": [selector]}});
+            let object = Object::from_value(&object).unwrap();
+            let policy = object.decode::<PropagationPolicy>().unwrap();
+            let result = check_selection(&object, &policy, &kind, &template);
+            assert_eq!(result.is_ok(), expected, "{namespace} {selector}");
+        }
     }
 }
