@@ -40,11 +40,15 @@ struct StatefulSetRollout<'a> {
     revision: String,
 }
 
-/// Pods of the latest revision, counted by ordinal up to the first one that the others wait for.
+/// Pods that may stay, counted by ordinal up to the first one that the others wait for.
 #[derive(Default)]
-struct UpdatedPods {
+struct SettledPods {
     count: i64,
     ready: i64,
+    /// Those of the latest revision.
+    updated: i64,
+    /// The revision of those that the partition keeps; `None` without any.
+    kept_revision: Option<String>,
 }
 
 /// Plans one StatefulSet, given the pods that belong to it.
@@ -66,17 +70,19 @@ pub(crate) fn plan_pods(
         ),
     };
     let mut plan = WorkloadPlan::default();
-    let updated = rollout.plan_ordinals(&mut plan);
+    let settled = rollout.plan_ordinals(&mut plan);
     plan.delete.extend(rollout.surplus_pods());
-    rollout.plan_status(&updated, &mut plan);
+    rollout.plan_status(&settled, &mut plan);
     plan
 }
 
 impl StatefulSetRollout<'_> {
     /// Plans the creation and the replacement of pods, by ordinal.
-    fn plan_ordinals(&self, plan: &mut WorkloadPlan) -> UpdatedPods {
+    fn plan_ordinals(&self, plan: &mut WorkloadPlan) -> SettledPods {
         let parallel = self.set["spec"]["podManagementPolicy"] == "Parallel";
-        let mut updated = UpdatedPods::default();
+        let partition = self.set["spec"]["updateStrategy"]["rollingUpdate"]["partition"].as_i64();
+        let partition = partition.unwrap_or(0);
+        let mut settled = SettledPods::default();
         let pods: HashMap<&str, &HollowPodFields> = self
             .pods
             .iter()
@@ -86,18 +92,26 @@ impl StatefulSetRollout<'_> {
             let name = format!("{}-{ordinal}", self.parent.object.name());
             match pods.get(&*name) {
                 Some(pod) if pod.is_deleting() => break,
-                Some(pod) if pod.label(REVISION_LABEL) != self.revision || pod.is_finished() => {
+                Some(pod)
+                    if pod.is_finished()
+                        || pod.label(REVISION_LABEL) != self.revision && ordinal >= partition =>
+                {
                     // One at a time: the next pod waits until this one is recreated.
                     plan.delete.push(name);
                     break;
                 }
                 Some(pod) => {
-                    updated.count += 1;
-                    updated.ready += i64::from(pod.is_ready());
+                    settled.count += 1;
+                    settled.ready += i64::from(pod.is_ready());
+                    match pod.label(REVISION_LABEL) {
+                        revision if revision == self.revision => settled.updated += 1,
+                        revision => settled.kept_revision = Some(revision.to_owned()),
+                    }
                     if !pod.is_ready() && !parallel {
                         break;
                     }
                 }
+                // Below the partition too: a hollow cluster has the latest template alone.
                 None => {
                     plan.create.push(self.new_pod(&name));
                     if !parallel || plan.create.len() == MAX_POD_CREATES {
@@ -106,7 +120,7 @@ impl StatefulSetRollout<'_> {
                 }
             }
         }
-        updated
+        settled
     }
 
     fn new_pod(&self, name: &str) -> Value {
@@ -130,22 +144,26 @@ impl StatefulSetRollout<'_> {
         })
     }
 
-    fn plan_status(&self, updated: &UpdatedPods, plan: &mut WorkloadPlan) {
+    fn plan_status(&self, settled: &SettledPods, plan: &mut WorkloadPlan) {
         // Pods with a higher ordinal than the replaced one still count.
         let counted: Vec<&&HollowPodFields> = self
             .pods
             .iter()
             .filter(|p| !p.is_deleting() && !plan.delete.contains(&p.metadata.name))
             .collect();
-        let existing = updated.count.max(counted.len() as i64) + plan.create.len() as i64;
+        let existing = settled.count.max(counted.len() as i64) + plan.create.len() as i64;
         let ready = counted.iter().filter(|p| p.is_ready()).count() as i64;
-        let ready = updated.ready.max(ready);
+        let ready = settled.ready.max(ready);
+        let (current_revision, current) = match &settled.kept_revision {
+            Some(kept) => (kept, settled.count - settled.updated),
+            None => (&self.revision, settled.updated),
+        };
         let counters = [
             ("replicas", existing),
             ("readyReplicas", ready),
             ("availableReplicas", ready),
-            ("currentReplicas", updated.count),
-            ("updatedReplicas", updated.count),
+            ("currentReplicas", current),
+            ("updatedReplicas", settled.updated),
             ("observedGeneration", generation(self.set)),
         ];
         let mut old = self.set["status"].clone();
@@ -154,11 +172,10 @@ impl StatefulSetRollout<'_> {
         }
         let mut status = updated_status(&old, &["replicas", "availableReplicas"], &counters)
             .unwrap_or_else(|| old.clone());
-        for field in ["currentRevision", "updateRevision"] {
-            status[field] = (&*self.revision).into();
-        }
+        status["currentRevision"] = (&**current_revision).into();
+        status["updateRevision"] = (&*self.revision).into();
         plan.stable =
-            plan.create.is_empty() && updated.count == self.desired && ready == self.desired;
+            plan.create.is_empty() && settled.count == self.desired && ready == self.desired;
         plan.status = (status != self.set["status"]).then_some(status);
     }
 }
@@ -221,6 +238,37 @@ mod tests {
             &[],
             &["s-1"],
         );
+    }
+
+    // proves: HOL-partition
+    #[test]
+    fn a_partition_keeps_the_pods_below_it() {
+        let (mut set, object) = set(3, "OrderedReady");
+        set["spec"]["updateStrategy"] = json!({"rollingUpdate": {"partition": 2}});
+        let parent = ParentWorkload {
+            api_version: "apps/v1",
+            kind: "StatefulSet",
+            object: &object,
+        };
+        let revision = format!("s-{}", short_hash(&set["spec"]["template"].to_string()));
+        for (last, deleted, updated) in [("old", true, Value::Null), (&*revision, false, 1.into())]
+        {
+            let pods = [("s-0", "old"), ("s-1", "old"), ("s-2", last)].map(|(name, revision)| {
+                let mut pod = pod(name, "Ready");
+                pod.metadata
+                    .labels
+                    .insert(REVISION_LABEL.into(), revision.into());
+                pod
+            });
+            let plan = plan_pods(&parent, &set, &pods.iter().collect::<Vec<_>>());
+            assert_eq!(plan.delete.contains(&"s-2".to_owned()), deleted);
+            assert_eq!(plan.delete.len(), usize::from(deleted));
+            let status = plan.status.unwrap();
+            assert_eq!(status["updatedReplicas"], updated);
+            assert_eq!(status["currentReplicas"], 2);
+            assert_eq!(status["currentRevision"], "old");
+            assert_eq!(status["updateRevision"], *revision);
+        }
     }
 
     // proves: HOL-burst

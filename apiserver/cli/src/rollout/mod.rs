@@ -1,6 +1,7 @@
 //! The commands `flotilla rollout status|history|pause|resume|approve|retry|abort|restart|undo`, which
 //! read and decide about the Rollout of a template.
 
+mod cluster_details;
 mod requests;
 mod restart;
 mod template_rollout;
@@ -12,12 +13,13 @@ use clap::{Args, Subcommand};
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use karmada_api::Rollout;
-use karmada_api::rollout::{ClusterRolloutStatus, ROLLOUTS, RolloutStatus, StageApproval};
+use karmada_api::rollout::{ROLLOUTS, RolloutStatus, StageApproval};
 use machinery::Object;
 use serde_json::json;
 
 use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
+pub(crate) use cluster_details::{batch_text, cluster_details};
 use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
@@ -217,7 +219,7 @@ impl TemplateRollout {
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place
-    /// of the last one, elsewhere as a line.
+    /// of the last one, elsewhere as a line, unless it is the line before.
     async fn watch(&self) -> anyhow::Result<()> {
         let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
         let options = WatchOptions {
@@ -227,6 +229,7 @@ impl TemplateRollout {
         let mut events = self.api.watch(at, &options).await?;
         let mut object = self.object.clone();
         let mut tree = RedrawnText::default();
+        let mut last_line = String::new();
         loop {
             let view = object.decode::<Rollout>()?;
             let status = view.status.as_ref();
@@ -234,8 +237,10 @@ impl TemplateRollout {
                 let summary = summary(&self.text, status);
                 match RedrawnText::is_in_place() {
                     true => tree.print(&format_tree(&summary, status)),
-                    false => output::print_line(summary),
+                    false if summary == last_line => {}
+                    false => output::print_line(&summary),
                 }
+                last_line = summary;
                 match &*status.state {
                     "Completed" => return Ok(()),
                     "Degraded" => bail!("{} has ended with failed clusters", self.text),
@@ -263,7 +268,7 @@ impl TemplateRollout {
             .filter(|stage| !stage.clusters.is_empty())
         {
             for cluster in &stage.clusters {
-                let details = details(cluster);
+                let details = cluster_details(cluster, &status.target_revision);
                 rows.push(vec![
                     stage.name.clone(),
                     cluster.name.clone(),
@@ -299,17 +304,6 @@ impl TemplateRollout {
         output::print_line(format_table(&["REVISION", "NAME", "CLUSTERS"], &rows).trim_end());
         Ok(())
     }
-}
-
-/// The batch of a cluster, and why the cluster is in its phase.
-fn details(cluster: &ClusterRolloutStatus) -> String {
-    let batch = match cluster.batch {
-        0 => String::new(),
-        number => format!("batch {number} ({}%)", cluster.batch_percent),
-    };
-    let parts = [&*batch, &*cluster.reason, &*cluster.message];
-    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(": ")
 }
 
 fn status_of(view: &Rollout) -> anyhow::Result<&RolloutStatus> {

@@ -2,6 +2,9 @@
 
 use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus};
 
+use super::cluster_details::cluster_details;
+use crate::printers::single_line;
+
 /// The summary, and below it the stages that have clusters, with their clusters.
 pub(super) fn format_tree(summary: &str, status: &RolloutStatus) -> String {
     let stages = status.stages.iter();
@@ -25,7 +28,7 @@ pub(super) fn format_tree(summary: &str, status: &RolloutStatus) -> String {
             let is_last = j + 1 == stage.clusters.len();
             let branch = if is_last { "└─ " } else { "├─ " };
             let name_width = width - 3;
-            let text = cluster_text(cluster);
+            let text = cluster_text(cluster, &status.target_revision);
             lines.push(format!(
                 "{below}{branch}{:name_width$}   {text}",
                 cluster.name
@@ -35,16 +38,17 @@ pub(super) fn format_tree(summary: &str, status: &RolloutStatus) -> String {
     lines.join("\n")
 }
 
-fn cluster_text(cluster: &ClusterRolloutStatus) -> String {
+fn cluster_text(cluster: &ClusterRolloutStatus, target: &str) -> String {
     let phase = cluster.phase.as_str();
     let since = match cluster.phase {
         RolloutPhase::Pending | RolloutPhase::Skipped => String::new(),
         _ => format!(" since {}", cluster.since),
     };
-    let reasons = [&cluster.reason, &cluster.message];
-    let reasons = reasons.into_iter().filter(|text| !text.is_empty());
-    let reasons: String = reasons.map(|text| format!(": {text}")).collect();
-    format!("{phase}{since}{reasons}")
+    let text = match &*cluster_details(cluster, target) {
+        "" => format!("{phase}{since}"),
+        details => format!("{phase}{since}: {details}"),
+    };
+    single_line(&text)
 }
 
 #[cfg(test)]
@@ -57,7 +61,7 @@ mod tests {
     fn clusters_stand_below_their_stages() {
         let cluster = |name: &str, phase: &str, reason: &str, message: &str| json!({"name": name, "phase": phase, "since": "T", "reason": reason, "message": message});
         let status = json!({"stages": [
-            {"name": "canary", "phase": "Failed", "clusters": [cluster("m1", "Failed", "ProgressDeadlineExceeded", "no image")]},
+            {"name": "canary", "phase": "Failed", "clusters": [cluster("m1", "Failed", "ProgressDeadlineExceeded", "no\nimage")]},
             {"name": "nobody", "phase": "Skipped"},
             {"name": "everywhere-else", "phase": "Pending", "clusters": [
                 cluster("member-2", "Updating", "", ""), cluster("m3", "Pending", "WaitingForOthers", "")]},

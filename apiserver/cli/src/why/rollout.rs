@@ -6,6 +6,7 @@ use machinery::Object;
 use serde::Serialize;
 
 use crate::printers::format_table;
+use crate::rollout::batch_text;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,6 +31,9 @@ pub(crate) struct StagedCluster {
     pub(crate) stage: String,
     pub(crate) phase: RolloutPhase,
     pub(crate) revision: String,
+    /// The batch of its replicas that may have the revision; empty if all may.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) batch: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
 }
@@ -63,6 +67,7 @@ fn staged_clusters(status: &RolloutStatus) -> Vec<StagedCluster> {
             stage: stage.clone(),
             phase: cluster.phase,
             revision: cluster.revision.clone(),
+            batch: batch_text(cluster, &status.target_revision),
             reason: reason_of(cluster),
         })
         .collect()
@@ -91,12 +96,14 @@ impl RolloutSummary {
     /// The table of the clusters.
     pub(crate) fn table(&self) -> String {
         let row = |cluster: &StagedCluster| {
+            let mut details = vec![&*cluster.batch, &*cluster.reason];
+            details.retain(|text| !text.is_empty());
             vec![
                 cluster.name.clone(),
                 cluster.stage.clone(),
                 cluster.phase.as_str().to_owned(),
                 cluster.revision.clone(),
-                cluster.reason.clone(),
+                details.join(": "),
             ]
         };
         let rows: Vec<Vec<String>> = self.clusters.iter().map(row).collect();

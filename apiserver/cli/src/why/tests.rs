@@ -190,6 +190,11 @@ fn a_staged_template_says_which_revision_each_cluster_has() {
     ] {
         assert!(text.lines().any(|other| other == line), "{text}");
     }
+    rollout["status"]["stages"][0]["clusters"][0]["batch"] = 1.into();
+    rollout["status"]["stages"][0]["clusters"][0]["batchPercent"] = 50.into();
+    inputs.rollout = Some(object(&rollout));
+    let text = text::format_report(&report::build_report(&inputs), false);
+    assert!(text.contains("web-2      batch 1 (50%)\n"), "{text}");
     rollout["status"]["observedTemplateGeneration"] = 1.into();
     inputs.rollout = Some(object(&rollout));
     let report = report::build_report(&inputs);

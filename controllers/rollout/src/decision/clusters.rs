@@ -216,11 +216,13 @@ impl<'a> ClusterState<'a> {
             None => (phase, reason),
         };
         let (phase, reason) = match phase {
-            // A healthy batch waits for the next one, with the reason why it does not begin.
+            // A healthy batch waits for the next one, with the reason why it does not begin. If its
+            // query is not satisfied any more, it soaks anew.
             RolloutPhase::Done | RolloutPhase::Soaking if is_divided => {
                 self.has_passed_batch = phase == RolloutPhase::Done;
                 let is_soaking = self.status.phase == RolloutPhase::Soaking;
-                let reason = Some(self.status.reason.clone()).filter(|_| is_soaking);
+                let is_held = is_soaking && self.has_passed_batch;
+                let reason = Some(self.status.reason.clone()).filter(|_| is_held);
                 (RolloutPhase::Soaking, reason.unwrap_or_default())
             }
             phase => (phase, reason.to_owned()),

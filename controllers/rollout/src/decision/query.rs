@@ -64,7 +64,9 @@ impl ClusterState<'_> {
         self.record_result(query, is_done);
         let failures = self.status.query.as_ref().map_or(0, |last| last.failures);
         let deadline = SignedDuration::try_from(gates.query_deadline());
-        let is_late = deadline.is_ok_and(|deadline| self.elapsed(now) >= deadline);
+        // A batch that is held has had a result that satisfies.
+        let is_held = !self.status.reason.is_empty();
+        let is_late = !is_held && deadline.is_ok_and(|deadline| self.elapsed(now) >= deadline);
         match () {
             () if failures > query.failure_limit => failed,
             () if is_done => next,

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fleet::{Delivery, Fleet, REPLICAS};
+use crate::decision::QueryObservation;
 
 /// A cluster with batches, and one without.
 fn fleet_in_batches(more: Value) -> Fleet {
@@ -99,6 +100,39 @@ fn a_held_batch_keeps_its_soak_time() {
     fleet.step();
     check_batch(&fleet, 2, 45, "");
     fleet.check("Progressing: a=2 Updating, b=1 Pending");
+}
+
+// proves: ROL-batch-held, ROL-query-failed
+#[test]
+fn a_held_batch_whose_query_is_not_satisfied_any_more_soaks_anew() {
+    let mut fleet = fleet_in_batches(json!({}));
+    let gates = &mut fleet.policy.stages[0].gates;
+    let query = json!({"expression": "errors", "threshold": 0.5, "failureLimit": 1});
+    gates.query = Some(serde_json::from_value(query).unwrap());
+    let answer = |fleet: &mut Fleet, value: f64| {
+        fleet.cluster("a").query = Some(QueryObservation {
+            asked_at: fleet.now,
+            outcome: Ok(value),
+        });
+        fleet.run_to_rest();
+    };
+    fleet.change("2");
+    answer(&mut fleet, 0.0);
+    fleet.spec.paused = true;
+    fleet.pass(60);
+    check_batch(&fleet, 1, 10, "Paused");
+    // It is held for longer than a query may take.
+    fleet.pass(10_000);
+    answer(&mut fleet, 1.0);
+    fleet.check("Paused: a=2 Soaking, b=1 Pending");
+    check_batch(&fleet, 1, 10, "");
+    fleet.spec.paused = false;
+    fleet.pass(59);
+    answer(&mut fleet, 0.0);
+    check_batch(&fleet, 1, 10, "");
+    fleet.pass(1);
+    check_batch(&fleet, 2, 45, "");
+    fleet.check("Progressing: a=2 Soaking, b=1 Pending");
 }
 
 // proves: ROL-batch-held, ROL-min-available

@@ -1,0 +1,46 @@
+//! Says how far a cluster of a rollout is. Pure.
+
+use karmada_api::rollout::ClusterRolloutStatus;
+
+const PERCENT_OF_ALL: i64 = 100;
+
+/// The batch that a cluster has, empty without one. `target`: the revision that is rolled out; the
+/// last batch of an earlier one says nothing about it.
+pub(crate) fn batch_text(cluster: &ClusterRolloutStatus, target: &str) -> String {
+    let is_earlier = cluster.revision != target && cluster.batch_percent >= PERCENT_OF_ALL;
+    match cluster.batch {
+        0 => String::new(),
+        _ if is_earlier => String::new(),
+        number => format!("batch {number} ({}%)", cluster.batch_percent),
+    }
+}
+
+/// The batch of a cluster, and why the cluster is in its phase.
+pub(crate) fn cluster_details(cluster: &ClusterRolloutStatus, target: &str) -> String {
+    let batch = batch_text(cluster, target);
+    let parts = [&*batch, &*cluster.reason, &*cluster.message];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: CLI-rollout-batch
+    #[test]
+    fn the_batch_is_that_of_the_revision_that_is_rolled_out() {
+        for (revision, percent, expected) in [
+            ("2", 50, "batch 1 (50%): Paused"),
+            ("2", 100, "batch 1 (100%): Paused"),
+            ("1", 50, "batch 1 (50%): Paused"),
+            ("1", 100, "Paused"),
+        ] {
+            let cluster = json!({"name": "a", "phase": "Soaking", "revision": revision,
+                "batch": 1, "batchPercent": percent, "reason": "Paused"});
+            let cluster: ClusterRolloutStatus = serde_json::from_value(cluster).unwrap();
+            assert_eq!(cluster_details(&cluster, "2"), expected);
+        }
+    }
+}
