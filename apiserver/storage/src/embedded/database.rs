@@ -276,11 +276,13 @@ fn configure(connection: &Connection, options: &EmbeddedStoreOptions) -> rusqlit
         // Compaction overwrites rows that were stored as plaintext earlier.
         connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     }
+    schema::prepare(connection, options.format)?;
+    // After that, since a full store gets its new tables as well; SQLite then raises the limit
+    // to the pages that there are.
     if let Some(quota) = options.quota_bytes {
         let pages = i64::try_from(quota / PAGE_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     }
-    schema::prepare(connection, options.format)?;
     // A crash may have left it behind, see `probe_space`.
     connection.execute_batch("DROP TABLE IF EXISTS space_probe")
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinery::time::SystemClock;
 use proptest::prelude::*;
@@ -312,6 +313,80 @@ async fn a_base_of_a_failed_batch_is_not_used() {
     store.close().await;
 }
 
+#[tokio::test]
+async fn a_write_after_a_restart_uses_the_base_of_the_row_that_it_replaces() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+    let mut revision = commit(&store, &key(0, 0), 0, put(work(0, 0, "")))
+        .await
+        .unwrap();
+    store.close().await;
+    for _ in 0..3 {
+        let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+        let next = put(work(0, 0, APPLIED));
+        revision = commit(&store, &key(0, 0), revision, next).await.unwrap();
+        store.close().await;
+        assert_eq!(bases(directory.path()), (vec![1], vec![1]));
+    }
+    // The id of a base whose last row is gone may be used again by the next process.
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+    let delete = SingleKeyTxnOp::Delete;
+    revision = commit(&store, &key(0, 0), revision, delete).await.unwrap();
+    store.compact(revision).await.unwrap();
+    wait_until(|| store.stats().keys == 0).await;
+    store.close().await;
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+    commit(&store, &key(1, 1), 0, put(work(1, 1, "")))
+        .await
+        .unwrap();
+    assert_eq!(bases(directory.path()), (vec![1], vec![1]));
+    store.close().await;
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+    let stored = store.get(&key(1, 1)).await.unwrap().unwrap();
+    assert_eq!(stored.value, work(1, 1, ""));
+    store.close().await;
+}
+
+/// The tables of the new format need a page or two more than the quota.
+#[tokio::test]
+async fn a_full_database_of_an_earlier_format_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let earlier = rusqlite::Connection::open(directory.path().join("store.db")).unwrap();
+    earlier
+        .execute_batch(&format!(
+            "CREATE TABLE history (revision INTEGER PRIMARY KEY, key TEXT NOT NULL,
+                 previous INTEGER NOT NULL, expires INTEGER, value BLOB) STRICT;
+             CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL)
+                 STRICT, WITHOUT ROWID;
+             INSERT INTO mark VALUES ('compacted', 0);
+             INSERT INTO history VALUES (1, '{0}', 0, NULL, zeroblob(500000));
+             INSERT INTO history VALUES (2, '{0}', 1, NULL, zeroblob(500000));
+             PRAGMA application_id = 1181511540; PRAGMA user_version = 1",
+            key(0, 0)
+        ))
+        .unwrap();
+    drop(earlier);
+    let full = EmbeddedStoreOptions {
+        quota_bytes: Some(900_000),
+        ..options()
+    };
+    let store = EmbeddedStore::open(directory.path(), full).unwrap();
+    let stored = store.get(&key(0, 0)).await.unwrap().unwrap();
+    assert_eq!((stored.mod_revision, stored.value.len()), (2, 500_000));
+    let rejected = commit(&store, &key(1, 0), 0, put(vec![7; 600_000])).await;
+    assert!(matches!(rejected, Err(Error::NoSpace(_))), "{rejected:?}");
+    // Compaction makes space.
+    store.compact(2).await.unwrap();
+    let small = loop {
+        match commit(&store, &key(1, 0), 0, put(work(1, 0, ""))).await {
+            Err(Error::NoSpace(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+            other => break other.unwrap(),
+        }
+    };
+    assert_eq!(small, 3);
+    store.close().await;
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put {
@@ -323,6 +398,12 @@ enum Step {
         cluster: usize,
         template: usize,
     },
+    /// Writes that are sent together with one for which there is no space: the batch that
+    /// gets that one is rolled back.
+    Overfill {
+        template: usize,
+        status: usize,
+    },
     Compact,
     Restart,
 }
@@ -332,6 +413,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (object(), 0..40_usize).prop_map(|((cluster, template), status)| Step::Put { cluster, template, status }),
         2 => object().prop_map(|(cluster, template)| Step::Delete { cluster, template }),
+        1 => (0..2_usize, 0..40_usize).prop_map(|(template, status)| Step::Overfill { template, status }),
         1 => Just(Step::Compact),
         1 => Just(Step::Restart),
     ];
@@ -344,6 +426,7 @@ async fn check_steps(steps: Vec<Step>) {
     let open = || {
         let unsynced = EmbeddedStoreOptions {
             sync: false,
+            quota_bytes: Some(1 << 20),
             ..options()
         };
         EmbeddedStore::open(directory.path(), unsynced).unwrap()
@@ -371,6 +454,32 @@ async fn check_steps(steps: Vec<Step>) {
                 if let Some((expected, _)) = model.remove(&key) {
                     let deleted = commit(&store, &key, expected, SingleKeyTxnOp::Delete);
                     revision = deleted.await.unwrap();
+                }
+            }
+            Step::Overfill { template, status } => {
+                let write = |cluster: usize| {
+                    let key = key(cluster, template);
+                    let value = match cluster {
+                        3 => "x".repeat(1_400_000),
+                        _ => work(cluster, template, &"o".repeat(status * status)),
+                    };
+                    let expected = model.get(&key).map_or(0, |(revision, _)| *revision);
+                    let store = &store;
+                    async move {
+                        let result = commit(store, &key, expected, put(value.clone())).await;
+                        (key, value, result)
+                    }
+                };
+                let results: [_; 4] = tokio::join!(write(0), write(1), write(2), write(3)).into();
+                for (key, value, result) in results {
+                    match result {
+                        Ok(written) => {
+                            assert!(value.len() < 1_000_000);
+                            revision = revision.max(written);
+                            model.insert(key, (written, value));
+                        }
+                        Err(error) => assert!(matches!(error, Error::NoSpace(_)), "{error:?}"),
+                    }
                 }
             }
             Step::Compact => store.compact(revision).await.unwrap(),
