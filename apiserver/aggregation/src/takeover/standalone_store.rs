@@ -112,31 +112,47 @@ impl StandaloneStore {
         Ok(object.served_value()?)
     }
 
+    /// Fails if a store cannot be written to this file, or would replace one that is none.
+    pub fn check_target(file: &Path) -> anyhow::Result<()> {
+        let name = file.display();
+        if file.exists() {
+            let verified = backup::verify(file);
+            verified.with_context(|| format!("{name} exists and is no store"))?;
+        }
+        let partial = partial_file(file);
+        let created = create_partial(&partial).and_then(|_| fs::remove_file(&partial));
+        created.with_context(|| format!("{name} cannot be written"))
+    }
+
     /// Writes the store as a backup for its owner alone, and verifies that it has this number of
     /// objects. After a failure the file is as it was.
     pub async fn write(&self, file: &Path, objects: usize) -> anyhow::Result<()> {
         let partial = partial_file(file);
-        self.write_partial(&partial)
-            .await
-            .with_context(|| format!("the store {}", file.display()))?;
-        let (verified, name) = (partial.clone(), file.display());
+        let written = match self.write_verified(&partial, objects).await {
+            Ok(()) => install(&partial, file).map_err(anyhow::Error::from),
+            Err(error) => Err(error),
+        };
+        if written.is_err() {
+            // It has Secrets, and the disk may be full. The first error is the one that counts.
+            let _ = remove_if_present(&partial);
+        }
+        written.with_context(|| format!("the store {}", file.display()))
+    }
+
+    async fn write_verified(&self, partial: &Path, objects: usize) -> anyhow::Result<()> {
+        self.write_partial(partial).await?;
+        let verified = partial.to_owned();
         let summary = tokio::task::spawn_blocking(move || backup::verify(&verified)).await?;
-        let keys = summary.with_context(|| format!("the store {name}"))?.keys;
+        let keys = summary?.keys;
         ensure!(
             usize::try_from(keys) == Ok(objects),
-            "the store {name} has {keys} objects instead of {objects}"
+            "it has {keys} objects instead of {objects}"
         );
-        install(&partial, file).with_context(|| format!("the store {name}"))
+        Ok(())
     }
 
     async fn write_partial(&self, partial: &Path) -> anyhow::Result<()> {
-        remove_if_present(partial)?;
-        let mut options = OpenOptions::new();
-        let mut opened = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(partial)?;
+        let mut opened = create_partial(partial)?;
         let source: Arc<dyn BackupSource> = Arc::clone(&self.store) as _;
         let mut stream = BackupStream::begin(source, &SystemClock).await?;
         while let Some(chunk) = stream.next_chunk().await {
@@ -163,6 +179,14 @@ fn partial_file(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".partial");
     name.into()
+}
+
+/// Creates the file anew for its owner alone.
+fn create_partial(partial: &Path) -> io::Result<File> {
+    remove_if_present(partial)?;
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o600);
+    options.open(partial)
 }
 
 fn remove_if_present(file: &Path) -> io::Result<()> {
@@ -245,12 +269,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("store");
         let error = store.write(&file, 3).await.unwrap_err();
-        assert!(
-            error.to_string().contains("2 objects instead of 3"),
-            "{error}"
-        );
-        assert!(!file.exists());
+        let error = format!("{error:#}");
+        assert!(error.contains("2 objects instead of 3"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         store.write(&file, 2).await.unwrap();
         assert_eq!(backup::verify(&file).unwrap().keys, 2);
+        StandaloneStore::check_target(&file).unwrap();
+        let other = dir.path().join("other");
+        fs::write(&other, "text").unwrap();
+        for (target, part) in [
+            (other, "other exists and is no store"),
+            (dir.path().to_owned(), "exists and is no store"),
+            (dir.path().join("missing/store"), "cannot be written"),
+        ] {
+            let error = StandaloneStore::check_target(&target).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }

@@ -70,8 +70,12 @@ impl TakeoverBackup {
         let mut opened = opened.open(&partial).with_context(context)?;
         let text = serde_json::to_vec(self)?;
         let written = opened.write_all(&text).and_then(|()| opened.sync_all());
-        written.with_context(context)?;
-        fs::rename(&partial, file).with_context(context)
+        let stored = written.and_then(|()| fs::rename(&partial, file));
+        if stored.is_err() {
+            // It has Secrets, and the disk may be full. The first error is the one that counts.
+            let _ = fs::remove_file(&partial);
+        }
+        stored.with_context(context)
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
-use client::{DeleteOptions, Error, ResourcePath, ignore_not_found};
+use client::{DeleteOptions, Error, Patch, ResourcePath, ignore_not_found};
 use serde_json::{Value, json};
 
 use super::session::{FIELD_MANAGER, TakeoverSession, write_options};
@@ -60,15 +60,19 @@ async fn refuse_writes(
     configuration: Value,
 ) -> anyhow::Result<()> {
     let all = ResourcePath::collection(&VALIDATING, "");
-    let created = session
-        .host
-        .create(all, configuration.into(), write_options());
-    match created.await {
-        Err(error) if !error.is_already_exists() => {
-            return Err(error).context("the freeze of writes");
+    let webhooks = configuration["webhooks"].clone();
+    let host = &session.host;
+    let created = host.create(all, configuration.into(), write_options());
+    let written = match created.await {
+        // An earlier run has left it, which may have frozen other resources.
+        Err(error) if error.is_already_exists() => {
+            let at = ResourcePath::object(&VALIDATING, "", CONFIGURATION);
+            let patch = Patch::Merge(json!({"webhooks": webhooks}));
+            host.patch(at, patch, write_options()).await
         }
-        _ => {}
-    }
+        created => created,
+    };
+    written.context("the freeze of writes")?;
     let waiting = "writes to be refused";
     session
         .wait_for(waiting, async || {
@@ -195,6 +199,25 @@ mod tests {
         let empty = Snapshot::default();
         assert_eq!(is_refused(&session, &empty).await.unwrap(), None);
         wait_until_thawed(&session, &empty).await.unwrap();
+    }
+
+    // proves: TKS-frozen
+    #[tokio::test]
+    async fn a_freeze_that_an_earlier_run_has_left_concerns_what_moves_now() {
+        let session = TakeoverSession {
+            host: FakeApi::new(),
+            namespace: "f".into(),
+            timeout: Duration::ZERO,
+            run: "1".into(),
+        };
+        for group in ["policy.karmada.io", "work.karmada.io"] {
+            let snapshot = test_snapshot(group, &[]);
+            freeze_resources(&session, &snapshot).await.unwrap();
+            let at = ResourcePath::object(&VALIDATING, "", CONFIGURATION);
+            let stored = session.host.get(at).await.unwrap().value().unwrap();
+            let groups = &stored["webhooks"][0]["rules"][0]["apiGroups"];
+            assert_eq!(groups, &json!([group]));
+        }
     }
 
     // proves: TKS-frozen

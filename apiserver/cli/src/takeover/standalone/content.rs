@@ -160,7 +160,7 @@ impl MovedContent {
                 stored.version,
                 listed.versions.join(", ")
             ),
-            None => "Flotilla does not serve them".to_owned(),
+            None => self.unserved_reason(listed),
         };
         self.refuse_objects(host, listed, &reason).await
     }
@@ -175,6 +175,16 @@ impl MovedContent {
         let version = self.custom_versions.get(&key)?.clone();
         let (group, resource) = key;
         self.store.custom(&Gvr::new(group, version, resource))
+    }
+
+    fn unserved_reason(&self, listed: &ListedResource) -> String {
+        let key = (listed.group.clone(), listed.resource.clone());
+        match self.custom_versions.get(&key) {
+            Some(version) => {
+                format!("their definition stores version {version}, which it does not serve")
+            }
+            None => "Flotilla does not serve them".to_owned(),
+        }
     }
 
     async fn refuse_objects(

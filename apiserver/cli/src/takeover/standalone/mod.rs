@@ -14,7 +14,7 @@ mod tests;
 
 use std::path::Path;
 
-use aggregation::TakeoverPhase;
+use aggregation::{StandaloneStore, TakeoverPhase};
 use anyhow::{Context, ensure};
 use client::ResourcePath;
 use karmada_api::resources::CLUSTERS;
@@ -78,6 +78,7 @@ impl StandaloneMove<'_> {
     pub(super) async fn run(&self, backup: &Path, file: &Path) -> anyhow::Result<TakeoverSummary> {
         self.check_not_taken_over().await?;
         let id = self.id().await?;
+        check_files(backup, file)?;
         let earlier = match backup.exists() {
             true => TakeoverBackup::load(backup, &id)?,
             false => {
@@ -89,6 +90,7 @@ impl StandaloneMove<'_> {
                 TakeoverBackup::default()
             }
         };
+        StandaloneStore::check_target(file)?;
         print_step("reading Karmada's objects");
         let content = self.read().await?;
         refuse_errors(&content)?;
@@ -111,15 +113,12 @@ impl StandaloneMove<'_> {
         // The memory is needed for the objects that are read while nobody writes.
         drop(content.store);
         taken.store(backup)?;
-        print_step("stopping Karmada's controllers");
-        self.components.stop(&taken.scaled_down).await?;
-        print_step("freezing writes");
-        freeze::freeze_resources(self.session, &taken.snapshot).await?;
-        drop(taken);
-        let mut summary = self.write_store(file).await.with_context(|| {
+        let moved = self.stop_and_write(taken, file).await;
+        let mut summary = moved.with_context(|| {
             let name = backup.display();
             format!(
-                "writes to Karmada stay refused: run the command again, or with --back --backup {name}"
+                "Karmada's controllers may have stopped and its writes be refused: run the \
+                 command again, or with --back --backup {name}"
             )
         })?;
         summary.notes.push(format!(
@@ -131,6 +130,20 @@ impl StandaloneMove<'_> {
             backup.display()
         ));
         Ok(summary)
+    }
+
+    /// Stops Karmada's controllers and writes to what moves, and writes the file.
+    async fn stop_and_write(
+        &self,
+        taken: TakeoverBackup,
+        file: &Path,
+    ) -> anyhow::Result<TakeoverSummary> {
+        print_step("stopping Karmada's controllers");
+        self.components.stop(&taken.scaled_down).await?;
+        print_step("freezing writes");
+        freeze::freeze_resources(self.session, &taken.snapshot).await?;
+        drop(taken);
+        self.write_store(file).await
     }
 
     /// Reads once more while nobody writes, and writes the file.
@@ -239,6 +252,27 @@ impl StandaloneMove<'_> {
             errors: Vec::new(),
         })
     }
+}
+
+/// Fails before anything changes if a file cannot be written, or one would replace the other.
+fn check_files(backup: &Path, file: &Path) -> anyhow::Result<()> {
+    let resolved = |file: &Path| {
+        let directory = match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let directory = directory.canonicalize();
+        let directory =
+            directory.with_context(|| format!("the directory of {}", file.display()))?;
+        anyhow::Ok(directory.join(file.file_name().unwrap_or_default()))
+    };
+    ensure!(
+        resolved(backup)? != resolved(file)?,
+        "--backup and --to-standalone name the same file: {}",
+        file.display()
+    );
+    ensure!(!file.is_dir(), "{} is a directory", file.display());
+    Ok(())
 }
 
 fn refuse_errors(content: &MovedContent) -> anyhow::Result<()> {

@@ -145,6 +145,18 @@ async fn resources_that_flotilla_does_not_serve_are_named_unless_they_are_left()
         &[object("Thing", "a", "t")],
     );
     serve(&karmada, "other.example.com/v1/nothings", "Nothing", &[]);
+    let mut gadgets = definition("example.com", "gadgets", "Gadget");
+    let versions = gadgets["spec"]["versions"].as_array_mut().unwrap();
+    let mut older = versions[0].clone();
+    older["name"] = "v1beta1".into();
+    older["storage"] = false.into();
+    versions[0]["served"] = false.into();
+    versions.push(older);
+    let path = "apiextensions.k8s.io/v1/customresourcedefinitions";
+    serve(&karmada, path, "CustomResourceDefinition", &[gadgets]);
+    let path = "example.com/v1beta1/gadgets";
+    serve(&karmada, path, "Gadget", &[object("Gadget", "a", "g")]);
+    karmada.set_raw_body("/apis/example.com/v1/widgets?limit=250", b"{}".to_vec());
     serve(
         &karmada,
         "apps/v1beta1/deployments",
@@ -156,11 +168,15 @@ async fn resources_that_flotilla_does_not_serve_are_named_unless_they_are_left()
     let path = "flowcontrol.apiserver.k8s.io/v1beta1/flowschemas";
     serve(&karmada, path, "FlowSchema", &[schema]);
     let errors = read(&karmada, &[]).await.unwrap().errors;
-    assert_eq!(errors.len(), 2, "{errors:#?}");
+    assert_eq!(errors.len(), 3, "{errors:#?}");
     for (error, parts) in errors.iter().zip([
         [
             "1 deployments.apps",
             "stores version v1, and Karmada serves v1beta1 only",
+        ],
+        [
+            "1 gadgets.example.com",
+            "stores version v1, which it does not serve",
         ],
         [
             "1 things.other.example.com",
@@ -169,10 +185,14 @@ async fn resources_that_flotilla_does_not_serve_are_named_unless_they_are_left()
     ]) {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
-    let left = ["things.other.example.com", "deployments.apps"];
+    let left = [
+        "things.other.example.com",
+        "deployments.apps",
+        "gadgets.example.com",
+    ];
     let content = read(&karmada, &left).await.unwrap();
     assert_eq!(content.errors, [""; 0]);
-    assert_eq!(content.notes.len(), 2);
+    assert_eq!(content.notes.len(), 3);
     let error = read(&karmada, &["thing.example.com"]).await.err().unwrap();
     assert!(
         error.to_string().contains("--leave thing.example.com"),
@@ -250,6 +270,25 @@ async fn a_karmada_that_was_taken_over_in_place_is_not_moved() {
         .unwrap();
     let error = standalone.check_not_taken_over().await.unwrap_err();
     assert!(error.to_string().contains("give it back first"), "{error}");
+}
+
+// proves: TKS-refused
+#[test]
+fn files_that_would_replace_each_other_or_have_no_directory_are_refused() {
+    let dir = std::env::temp_dir().join("flotilla-standalone");
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |name: &str| dir.join(name);
+    check_files(&path("backup"), &path("file")).unwrap();
+    for (backup, file, part) in [
+        ("one", "./one", "name the same file"),
+        ("backup", "missing/file", "the directory of"),
+        ("missing/backup", "file", "the directory of"),
+        ("backup", ".", "is a directory"),
+    ] {
+        let error = check_files(&path(backup), &path(file)).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(part), "{backup} {file}: {error}");
+    }
 }
 
 fn tasks() -> client::TaskGroup {
