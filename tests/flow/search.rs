@@ -369,7 +369,9 @@ async fn the_proxy_forwards_writes_to_the_member_with_the_object() {
     let through_proxy = format!("{PROXY}{services}");
     let created = search.client.post(&through_proxy, &service).await;
     assert_eq!(created.code, 201);
-    for native in [&services, "/api", "/version"] {
+    // A list has the revision of the store, which tests beside this one raise.
+    let own = format!("{services}/own");
+    for native in [&own, "/api", "/version"] {
         let direct = search.get(native).await;
         let response = search.get(&format!("{PROXY}{native}")).await;
         assert_eq!(
@@ -377,12 +379,9 @@ async fn the_proxy_forwards_writes_to_the_member_with_the_object() {
             (200, &direct.body),
             "{native}"
         );
-        // The user may use the proxy, and needs the rights to what is behind it.
-        if native == services {
-            let code = search.get_as(USER, &through_proxy).await;
-            assert_eq!(code, 403);
-        }
     }
+    // The user may use the proxy, and needs the rights to what is behind it.
+    assert_eq!(search.get_as(USER, &through_proxy).await, 403);
     let itself = search.get(&format!("{PROXY}{PROXY}/api")).await;
     assert_eq!(itself.code, 400);
     assert_eq!(
