@@ -36,7 +36,7 @@ const SERVER_FIELDS: [&str; 5] = [
     "managedFields",
 ];
 
-// proves: TKO-watches, TKO-versions, TKO-identity, TKO-no-member-write, TKO-back, TKO-await, TKO-webhooks, TKO-leases, TKO-resumed
+// proves: TKO-manifests, TKO-watches, TKO-versions, TKO-identity, TKO-no-member-write, TKO-back, TKO-await, TKO-webhooks, TKO-leases, TKO-resumed
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_karmada_is_taken_over_and_given_back_twice() {
@@ -68,6 +68,7 @@ async fn a_karmada_is_taken_over_and_given_back_twice() {
         all
     };
     check_preflight(&plane, &takeover(&["--preflight"])).await;
+    check_changed_work(&plane, &takeover(&["--preflight"])).await;
     // As an agent, it has its watch at Karmada's definition.
     let tasks = TaskGroup::new(ShutdownToken::new());
     let informers = InformerFactory::new(&tasks);
@@ -356,6 +357,36 @@ async fn check_preflight(plane: &AggregatedControlPlane, preflight: &[String]) {
     client
         .merge_patch(&LEASES, "karmada-system", name, free)
         .await;
+}
+
+/// A Work that says something else than its template is named by the preflight, which fails.
+async fn check_changed_work(plane: &AggregatedControlPlane, preflight: &[String]) {
+    let client = &plane.client;
+    let space = format!("karmada-es-{MEMBER}");
+    let works = client.list(&WORKS, &space).await;
+    let manifest = |work: &Value| work["spec"]["workload"]["manifests"][0].clone();
+    let mut works = works
+        .iter()
+        .filter(|w| manifest(w)["metadata"]["name"] == "kept");
+    let work = works.next().unwrap();
+    let name = work["metadata"]["name"].as_str().unwrap();
+    let mut changed = manifest(work);
+    changed["data"]["k"] = json!("other");
+    let write = async |manifest: Value| {
+        let patch = json!({"spec": {"workload": {"manifests": [manifest]}}});
+        client.merge_patch(&WORKS, &space, name, patch).await;
+    };
+    write(changed).await;
+    let arguments = preflight.iter().map(String::as_str);
+    let arguments: Vec<&str> = arguments.collect();
+    let (code, printed) = harness::process::run_to_exit(BINARY, &arguments).await;
+    assert_eq!(code, Some(1), "{printed}");
+    let line = "error: ConfigMap fleet/kept would change in m1, in its Work: \
+                workload.manifests[0].data.k";
+    assert!(printed.lines().any(|l| l == line), "{printed}");
+    write(manifest(work)).await;
+    let printed = run(preflight).await;
+    assert!(!printed.contains("would"), "{printed}");
 }
 
 /// The APIServices lead to Flotilla, or are the host's own; Karmada's webhooks are there in the

@@ -148,6 +148,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             &[
                 "simulation",
                 "overrides",
+                "binding",
                 "rollout",
                 "clusters",
                 "table-printers",

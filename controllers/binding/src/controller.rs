@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use client::{Api, Informer, InformerEvent, InvolvedObject, TaskGroup};
 use controller_context::{
-    DesiredWork, Error, ManifestMemoryBudget, NamespaceGates, PropagationContext,
-    TemplateInformers, WorkClient, binding_key_of_work, is_small_tree,
+    Error, ManifestMemoryBudget, NamespaceGates, PropagationContext, TemplateInformers, WorkClient,
+    binding_key_of_work, is_small_tree,
 };
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping,
@@ -14,21 +14,16 @@ use flotilla_runtime::{
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use interpreter::{InterpreterOperation, ResourceInterpreter};
+use interpreter::InterpreterOperation;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
-use karmada_api::rollout::REVISION;
 use karmada_api::well_known_keys::{
-    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID,
-    CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, OVERRIDDEN_FIELDS, STATUS_COLLECTION,
-    STATUS_COLLECTION_DISABLED,
+    BINDING_FINALIZER, BINDING_ID, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID,
 };
-use karmada_api::{
-    FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, kind_in_namespace, names,
-};
+use karmada_api::{ResourceBinding, TargetCluster, kind_in_namespace};
 use machinery::tree_memory::estimate_tree_bytes;
 use machinery::{Gvk, Gvr, Object};
-use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
+use overrides::OverrideManager;
 use parking_lot::Mutex;
 use rollout::{RevisionResolver, StagedTemplate};
 use serde_json::Value;
@@ -37,9 +32,12 @@ use tokio::time::Instant;
 use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
 use crate::gated_targets::{follow_gates, within_gate};
-use crate::manifest::{PerClusterManifestPreparer, StagedRevision, WorkSource, binding_id};
+use crate::manifest::{PerClusterManifestPreparer, WorkSource, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
 use crate::removed_bindings::RemovedBindings;
+use crate::work_builder::{
+    SharedManifestInputs, WorkBuilder, WorkFailure, parse_manifest, unknown_cluster,
+};
 use crate::work_cleanup::plan_cleanup;
 
 const BY_BINDING: &str = "binding";
@@ -70,11 +68,10 @@ pub struct BindingController {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     override_recorder: EventRecorder,
-    pub(crate) interpreter: ResourceInterpreter,
+    builder: WorkBuilder,
     pub(crate) templates: Arc<TemplateInformers>,
     clusters: ClusterLister,
     pub(crate) overrides: OverrideManager,
-    feature_gates: FeatureGates,
     works: WorkClient,
     pub(crate) bindings: Informer,
     pub(crate) cluster_bindings: Informer,
@@ -97,11 +94,13 @@ impl BindingController {
                 .controller
                 .recorder
                 .with_component("override-manager"),
-            interpreter: context.interpreter.clone(),
+            builder: WorkBuilder {
+                interpreter: context.interpreter.clone(),
+                feature_gates: context.feature_gates,
+            },
             templates: options.templates,
             clusters: context.clusters.clone(),
             overrides: options.overrides,
-            feature_gates: context.feature_gates,
             works: options.works,
             bindings: context.controller.informer(&BINDINGS),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
@@ -176,14 +175,16 @@ impl BindingController {
             });
         });
         follow_gates(&self.namespace_gates, &sweep);
-        self.interpreter.add_change_listener(move |changed| {
-            if changed.affects_operations(REVISION_OPERATIONS) {
-                let concerns = |group: KindInNamespace<'_>| {
-                    changed.affects_kind(&group.gvk(), REVISION_OPERATIONS)
-                };
-                sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
-            }
-        });
+        self.builder
+            .interpreter
+            .add_change_listener(move |changed| {
+                if changed.affects_operations(REVISION_OPERATIONS) {
+                    let concerns = |group: KindInNamespace<'_>| {
+                        changed.affects_kind(&group.gvk(), REVISION_OPERATIONS)
+                    };
+                    sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
+                }
+            });
         self.add_override_event_handlers(tasks);
     }
 
@@ -435,6 +436,7 @@ impl BindingController {
             mapping: served,
             template,
             tree_bytes,
+            collects_status: self.templates.type_configs.collects_status(&served.gvk),
             builder: common,
             overrides: source.overrides,
             revision: source.revision,
@@ -473,8 +475,17 @@ impl BindingController {
             Some(tree) => tree,
             None => parse_manifest(source.mapping, source.template)?,
         };
-        let draft = self.build_work(source, copy, target).await;
-        let (record, draft) = draft.map_err(Error::Blocked)?;
+        let Some(cluster) = self.clusters.get(&target.name) else {
+            return Err(unknown_cluster(&target.name));
+        };
+        let cluster = cluster.attributes();
+        let built = self.builder.build(source, copy, target, &cluster).await;
+        let (record, draft) = built.map_err(|failure| {
+            if let WorkFailure::Override(failed) = &failure {
+                failed.record_event(&self.override_recorder, &source.template_reference);
+            }
+            Error::blocked(failure)
+        })?;
         let written = self
             .works
             .create_or_update(draft, source.builder.template_uid)
@@ -488,104 +499,4 @@ impl BindingController {
         }
         Ok(written)
     }
-
-    /// Builds the Work of a target, and records which overrides were applied.
-    async fn build_work(
-        &self,
-        source: &SharedManifestInputs<'_>,
-        mut copy: Value,
-        target: &TargetCluster,
-    ) -> Result<(AppliedOverrides, DesiredWork), String> {
-        let common = &source.builder;
-        if common.is_workload() {
-            let revised = self
-                .interpreter
-                .revise_replica(&common.kind, copy, target.replicas)
-                .await;
-            copy = revised.map_err(|e| e.to_string())?;
-        }
-        common.set_completions(&mut copy, target)?;
-        let Some(cluster) = self.clusters.get(&target.name) else {
-            let name = &target.name;
-            return Err(format!("clusters.cluster.karmada.io {name:?} not found"));
-        };
-        let overrides = &source.overrides;
-        let applied = overrides.apply(&mut copy, &common.kind, &cluster.attributes());
-        let record = applied.map_err(|failed| {
-            failed.record_event(&self.override_recorder, &source.template_reference);
-            failed.to_string()
-        })?;
-        let (labels, mut annotations) = common.label_manifest(&mut copy);
-        if !self.templates.type_configs.collects_status(&common.kind) {
-            annotations.insert(STATUS_COLLECTION.into(), STATUS_COLLECTION_DISABLED.into());
-        }
-        if let Some(revision) = source.revision {
-            self.stage_manifest(&common.kind, &mut copy, revision, &target.name)?;
-            annotations.insert(REVISION.into(), revision.name.into());
-        }
-        for (key, applied) in [
-            (OVERRIDDEN_FIELDS, record.retained_fields_annotation()),
-            (
-                APPLIED_CLUSTER_OVERRIDES,
-                record.cluster_policies_annotation(),
-            ),
-            (APPLIED_OVERRIDES, record.policies_annotation()),
-        ] {
-            if let Some(text) = applied {
-                annotations.insert(key.into(), text.into());
-            }
-        }
-        if self
-            .feature_gates
-            .enabled(KarmadaFeature::StatefulFailoverInjection)
-        {
-            common.inject_preserved_labels(&mut copy, &target.name);
-        }
-        let draft = DesiredWork {
-            namespace: names::execution_space_name(&target.name),
-            name: work_name_of(&copy),
-            labels,
-            annotations,
-            owner_references: Vec::new(),
-            manifest: copy,
-            suspend_dispatching: Some(common.suspends_dispatching(&target.name)),
-            preserve_resources_on_deletion: Some(common.preserves_on_deletion()),
-        };
-        Ok((record, draft))
-    }
-}
-
-/// The name of the Work that holds a manifest.
-fn work_name_of(manifest: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let metadata = &manifest["metadata"];
-    names::work_name(
-        &text(&manifest["kind"]),
-        &text(&metadata["name"]),
-        &text(&metadata["namespace"]),
-    )
-}
-
-/// The inputs that the manifests of all clusters of a binding share.
-struct SharedManifestInputs<'a> {
-    mapping: &'a RestMapping,
-    template: &'a Object,
-    tree_bytes: usize,
-    builder: PerClusterManifestPreparer<'a>,
-    overrides: CandidateOverridePolicies,
-    revision: Option<StagedRevision<'a>>,
-    template_reference: InvolvedObject,
-}
-
-/// Parses a template as the base of a manifest.
-fn parse_manifest(served: &RestMapping, template: &Object) -> Result<Value, Error> {
-    let mut tree = template.value()?;
-    // Objects from a list may lack `apiVersion` and `kind`.
-    tree["apiVersion"] = served.api_version.as_str().into();
-    tree["kind"] = served.kind().into();
-    // `managedFields` is large, and overrides do not apply to it.
-    if let Some(metadata) = tree["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-    }
-    Ok(tree)
 }

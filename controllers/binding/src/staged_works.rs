@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::controller::BindingController;
 use crate::manifest::{StagedRevision, WorkSource};
+use crate::work_builder::WorkBuilder;
 
 impl BindingController {
     /// Creates or updates the Works of the clusters that have a revision; returns whether any was
@@ -60,7 +61,9 @@ impl BindingController {
         }
         Error::aggregate(failed).map(|()| written)
     }
+}
 
+impl WorkBuilder {
     /// Puts the revision of a cluster on its manifest, and the partition of its batch, which wins
     /// over overrides.
     pub(crate) fn stage_manifest(

@@ -72,6 +72,31 @@ pub struct DesiredWork {
 }
 
 impl DesiredWork {
+    /// `namespace/name`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The Work that is to be written: a new one, or the existing one with its changes; `None` if
+    /// that is up to date.
+    pub fn into_body(
+        mut self,
+        existing: Option<&Object>,
+        template_uid: &str,
+    ) -> Result<Option<Value>, Error> {
+        let Some(existing) = existing else {
+            self.prepare_manifest(template_uid, None);
+            return Ok(Some(self.into_new_work()));
+        };
+        if existing.meta().deleting {
+            let key = existing.meta().key();
+            return Err(Error::Blocked(format!("work {key} is being deleted")));
+        }
+        self.check_ownership(existing)?;
+        self.prepare_manifest(template_uid, existing.meta().label(WORK_ID));
+        Ok(self.into_updated_work(existing.value()?))
+    }
+
     /// Labels, annotates and prunes the manifest for its Work.
     fn prepare_manifest(&mut self, template_uid: &str, id: Option<&str>) {
         let manifest = &mut self.manifest;
@@ -222,27 +247,16 @@ impl WorkClient {
     /// Creates or updates a Work; returns whether it was written.
     pub async fn create_or_update(
         &self,
-        mut draft: DesiredWork,
+        draft: DesiredWork,
         template_uid: &str,
     ) -> Result<bool, Error> {
-        let key = format!("{}/{}", draft.namespace, draft.name);
-        let Some(existing) = self.informer.get_by_key(&key) else {
-            draft.prepare_manifest(template_uid, None);
-            let namespace = draft.namespace.clone();
-            return Ok(self.write(&namespace, draft.into_new_work(), None).await?);
-        };
-        if existing.meta().deleting {
-            return Err(Error::Blocked(format!("work {key} is being deleted")));
-        }
-        draft.check_ownership(&existing)?;
-        draft.prepare_manifest(template_uid, existing.meta().label(WORK_ID));
-        let Some(body) = draft.into_updated_work(existing.value()?) else {
+        let key = draft.key();
+        let namespace = draft.namespace.clone();
+        let existing = self.informer.get_by_key(&key);
+        let Some(body) = draft.into_body(existing.as_ref(), template_uid)? else {
             return Ok(false);
         };
-        match self
-            .write(existing.namespace(), body, Some(&existing))
-            .await?
-        {
+        match self.write(&namespace, body, existing.as_ref()).await? {
             true => Ok(true),
             false => Err(Error::ConcurrentUpdate(key)),
         }

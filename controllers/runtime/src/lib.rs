@@ -11,6 +11,7 @@
 //! Entry points: [`ControllerContext`], [`ClusterLister`], [`Workqueue`], [`run_workers`], [`blocking_section`],
 //! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`StatusWriter`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
 
+mod access;
 mod blocking_section;
 mod cluster_lister;
 mod controller_context;
@@ -32,6 +33,7 @@ mod token_bucket;
 mod workers;
 mod workqueue;
 
+pub use access::{RequiredRight, missing_rights};
 pub use blocking_section::blocking_section;
 pub use cluster_lister::{ClusterLister, ListedCluster};
 pub use controller_context::ControllerContext;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use client::{Api, ListOptions, ResourcePath};
+use flotilla_runtime::{RequiredRight, missing_rights};
 use futures_util::{StreamExt, stream};
 use karmada_api::is_karmada_group;
 use machinery::Status;
@@ -20,6 +21,20 @@ use super::record::{MovedResource, TakeoverPhase, TakeoverRecord, TakeoverReport
 const CONCURRENT_IMPORTS: usize = 64;
 /// The errors that a report has.
 const MAX_ERRORS: usize = 20;
+
+/// The rights in the host that Flotilla needs to lead the APIServices to itself. The switch would fail
+/// without them, when Karmada's controllers have stopped.
+const SWITCH_RIGHTS: [RequiredRight<'_>; 6] = [
+    RequiredRight::new("get", API_REGISTRATION, "apiservices", ""),
+    RequiredRight::new("create", API_REGISTRATION, "apiservices", ""),
+    RequiredRight::new("patch", API_REGISTRATION, "apiservices", ""),
+    RequiredRight::new("get", ADMISSION, OWN_WEBHOOKS, ""),
+    RequiredRight::new("create", ADMISSION, OWN_WEBHOOKS, ""),
+    RequiredRight::new("patch", ADMISSION, OWN_WEBHOOKS, ""),
+];
+const API_REGISTRATION: &str = "apiregistration.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const OWN_WEBHOOKS: &str = "validatingwebhookconfigurations";
 
 /// Imports the host's objects into the store of this server.
 #[derive(Clone)]
@@ -63,6 +78,9 @@ impl TakeoverImporter {
         record: &TakeoverRecord,
         report: &mut TakeoverReport,
     ) -> anyhow::Result<()> {
+        if record.phase == TakeoverPhase::Check {
+            report_missing_rights(&*self.follower.host, report).await;
+        }
         for resource in self.registry.importable_resources() {
             let gvr = &resource.kind.gvr;
             if !is_karmada_group(&gvr.group) {
@@ -146,6 +164,13 @@ impl TakeoverImporter {
     }
 }
 
+async fn report_missing_rights(host: &dyn Api, report: &mut TakeoverReport) {
+    let missing = missing_rights(host, &SWITCH_RIGHTS).await.into_iter();
+    let errors = missing
+        .map(|right| format!("Flotilla may not {right} in the host: give its role this right"));
+    report.errors.extend(errors);
+}
+
 fn object_key(object: &Value) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     (text("namespace").to_owned(), text("name").to_owned())
@@ -168,5 +193,36 @@ fn report_error(
             .push(format!("{gvr} {key:?}: {}", status.message));
     } else if report.errors.len() == MAX_ERRORS {
         report.errors.push("and more".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client_fake::FakeApi;
+    use machinery::Gvr;
+    use serde_json::json;
+
+    use super::*;
+
+    // proves: TKO-rights
+    #[tokio::test]
+    async fn a_right_that_the_switch_lacks_is_an_error_of_the_check() {
+        let fake = FakeApi::new();
+        let reviews = Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+        fake.respond_to_create(&reviews, |mut review| {
+            let access = &review["spec"]["resourceAttributes"];
+            let is_allowed = access["resource"] == OWN_WEBHOOKS || access["verb"] == "get";
+            review["status"] = json!({"allowed": is_allowed});
+            review
+        });
+        let mut report = TakeoverReport::default();
+        report_missing_rights(&*fake, &mut report).await;
+        let expected = ["create", "patch"].map(|verb| {
+            format!(
+                "Flotilla may not {verb} apiservices.apiregistration.k8s.io in the host: give \
+                 its role this right"
+            )
+        });
+        assert_eq!(report.errors, expected);
     }
 }

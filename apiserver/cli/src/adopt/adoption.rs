@@ -15,7 +15,7 @@ use overrides::CandidateOverridePolicies;
 use serde_json::{Value, json};
 
 use super::candidates::CandidateObject;
-use super::differences::{FieldDifference, field_differences};
+use crate::field_differences::{FieldDifference, field_differences};
 use crate::object_lists::policy_resource;
 use crate::promote::promotion::{Promotion, PromotionOptions};
 

@@ -2,11 +2,10 @@
 //! objects become templates, and Works adopt them where they are.
 //!
 //! member ──[`candidates`]──► objects ──[`adoption`]──► templates and policies ──► Works ──► [`report`]
-//!                                          └──[`differences`]: what the Work would change
+//!                                          └──[`field_differences`]: what the Work would change
 
 mod adoption;
 mod candidates;
-mod differences;
 mod report;
 #[cfg(test)]
 mod tests;

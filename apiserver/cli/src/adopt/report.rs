@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::differences::FieldDifference;
+use crate::field_differences::FieldDifference;
 use crate::printers::format_table;
 
 /// The outcome for an object.

@@ -9,9 +9,9 @@ use karmada_api::resources::{CLUSTERS, POLICIES};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::differences::field_differences;
 use super::report::{AdoptionReport, AdoptionResult};
 use super::{AdoptionRequest, adopt};
+use crate::field_differences::field_differences;
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::karmada_flags::KarmadaProgram;
+use super::rights;
 use super::session::{TakeoverSession, print_step, write_options};
 use super::summary::ComponentState;
 
@@ -94,6 +95,14 @@ impl<'a> KarmadaComponents<'a> {
             }
         }
         Ok(states)
+    }
+
+    /// The rights that our user lacks to scale the Deployments.
+    pub(super) async fn missing_rights(&self) -> Vec<String> {
+        match &self.cluster {
+            Some(cluster) => rights::missing_for_scaling(&**cluster, &self.deployments).await,
+            None => Vec::new(),
+        }
     }
 
     /// What Karmada's components run with that Flotilla is to be started with, as their Deployments

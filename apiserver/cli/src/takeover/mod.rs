@@ -2,7 +2,7 @@
 //! place, and gives it back, or to a standalone Flotilla; with `--from kubefed` it takes over from
 //! KubeFed.
 //!
-//! flags ──► [`session`] ──► [`take_over`]: check, [`backup`], [`freeze`], move, switch, prove ──► [`summary`]
+//! flags ──► [`session`] ──► [`take_over`]: check, [`backup`], [`freeze`], move, switch, [`prove`] ──► [`summary`]
 //!                     ├───► [`give_back`]: freeze, give APIServices back, [`returned_objects`]
 //!                     └───► [`standalone`]: check, [`backup`], [`freeze`], write a store
 //!
@@ -11,6 +11,7 @@
 
 mod api_services;
 mod backup;
+mod changed_works;
 mod components;
 mod definitions;
 mod freeze;
@@ -18,8 +19,10 @@ mod give_back;
 pub mod karmada_flags;
 mod kubefed;
 mod owned_secrets;
+mod prove;
 mod release;
 mod returned_objects;
+mod rights;
 mod session;
 mod snapshot;
 mod standalone;
@@ -50,9 +53,10 @@ use crate::{feature_gate_flags, output, scheduler_flags};
 /// Flotilla runs behind the same karmada-apiserver, started with --await-takeover. Once Karmada's
 /// controllers have released their leases, its objects are copied with their uids, status and
 /// managers, and the APIServices of its groups lead to Flotilla. The flags for scheduling and feature
-/// gates must be those of the server: with them no template may move. No member is written. Karmada's
-/// definitions keep the objects as they were. The command can be run again after it was
-/// interrupted at any step. The backup has all objects, also Secrets that Works carry.
+/// gates must be those of the server: with them no template may move, and no manifest in a Work may
+/// change. No member is written. Karmada's definitions keep the objects as they were. The command can
+/// be run again after it was interrupted at any step. The backup has all objects, also Secrets that
+/// Works carry.
 ///
 /// With --to-standalone, everything that the karmada-apiserver stores moves, templates too, into a
 /// file that `flotilla restore` makes the store of a standalone Flotilla of. Left out is what every
@@ -121,7 +125,7 @@ pub struct TakeoverArgs {
     /// the flags of their Deployments with which Flotilla is to be started.
     #[arg(long, value_name = "FILE")]
     karmada_host_kubeconfig: Option<PathBuf>,
-    /// Take over although templates would move, and drop fields of objects that Flotilla does not
+    /// Take over although templates would move or their Works change, and drop fields of objects that Flotilla does not
     /// know instead of refusing them.
     #[arg(long)]
     allow_changes: bool,

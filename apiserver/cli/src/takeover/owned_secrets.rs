@@ -15,7 +15,7 @@ use super::snapshot::Snapshot;
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 /// The namespace of the credentials of members.
-const NAMESPACE: &str = "karmada-cluster";
+pub(super) const NAMESPACE: &str = "karmada-cluster";
 
 /// A Secret and its owners under Flotilla.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,20 +1,21 @@
 //! All objects of the groups that are taken over, read through the host, and their comparison.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aggregation::{MovedResource, list_resource};
 use anyhow::Context;
 use client::{Api, ResourcePath};
+use karmada_api::resources::CLUSTERS;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::summary::first_lines;
 
 /// Groups whose objects the host keeps in a server that does not ask the host's webhooks, so that
 /// they may change while writes are frozen.
 const UNFROZEN_GROUPS: [&str; 2] = ["cluster.karmada.io", "search.karmada.io"];
 /// The objects of a resource whose versions are compared: two stores may have one in common.
 const PROBED_OBJECTS: usize = 3;
-/// The differences that are listed.
-const MAX_DIFFERENCES: usize = 20;
 
 /// The objects of one resource, by `namespace/name` or name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,6 +117,18 @@ impl Snapshot {
         self.resources.iter().find(|r| r.resource.gvr() == gvr)
     }
 
+    /// The members whose agents read their Works.
+    pub(super) fn pull_clusters(&self) -> BTreeSet<String> {
+        let clusters = self.resources.iter().filter(|r| {
+            let resource = &r.resource;
+            (&*resource.group, &*resource.resource) == (&*CLUSTERS.group, &*CLUSTERS.resource)
+        });
+        let objects = clusters.flat_map(|r| r.objects.values());
+        let pull = objects.filter(|cluster| cluster["spec"]["syncMode"] == "Pull");
+        pull.map(|cluster| object_names(cluster).1.to_owned())
+            .collect()
+    }
+
     /// The objects that differ in more than their `resourceVersion`, one line each.
     pub(super) fn differences(&self, other: &Self) -> Vec<String> {
         let empty = BTreeMap::new();
@@ -123,7 +136,7 @@ impl Snapshot {
         for one in &self.resources {
             let others = other.of(&one.resource).map_or(&empty, |r| &r.objects);
             let keys = one.objects.keys().chain(others.keys());
-            let keys: std::collections::BTreeSet<&String> = keys.collect();
+            let keys: BTreeSet<&String> = keys.collect();
             for key in keys {
                 let name = format!("{} {key}", one.resource.gvr());
                 match (one.objects.get(key), others.get(key)) {
@@ -134,12 +147,7 @@ impl Snapshot {
                 }
             }
         }
-        if lines.len() > MAX_DIFFERENCES {
-            let more = lines.len() - MAX_DIFFERENCES;
-            lines.truncate(MAX_DIFFERENCES);
-            lines.push(format!("and {more} more"));
-        }
-        lines
+        first_lines(lines)
     }
 
     /// Whether the host answers for every resource from another store than the one this snapshot

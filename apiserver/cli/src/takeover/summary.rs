@@ -3,6 +3,19 @@
 use aggregation::{MovedResource, TakeoverPhase};
 use serde::Serialize;
 
+/// The lines that are listed of many.
+const MAX_LINES: usize = 20;
+
+/// The first of many lines, and how many others there are.
+pub(super) fn first_lines(mut lines: Vec<String>) -> Vec<String> {
+    if lines.len() > MAX_LINES {
+        let more = lines.len() - MAX_LINES;
+        lines.truncate(MAX_LINES);
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
 /// A controller of Karmada, by its lease.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use aggregation::{MovedResource, TakeoverPhase, TakeoverRecord, TakeoverReport};
 use anyhow::{Context, bail, ensure};
+use client::Api;
 use karmada_api::FeatureGates;
 
 use super::api_services;
 use super::backup::TakeoverBackup;
+use super::changed_works::{ChangedWorks, changed_works};
 use super::components::KarmadaComponents;
 use super::definitions;
 use super::freeze;
+use super::prove;
 use super::release::release;
+use super::rights;
 use super::session::{TakeoverSession, print_step};
 use super::snapshot::Snapshot;
 use super::summary::TakeoverSummary;
@@ -20,21 +24,46 @@ use super::webhooks;
 use crate::plan;
 use crate::scheduler_flags::SchedulerFlagValues;
 
-/// The group whose objects say what members have.
-const WORK_GROUP: &str = "work.karmada.io";
-
 /// Watches at the aggregated API server go on, which only its restart ends.
 const RESTART_NOTE: &str = "restart karmada-aggregated-apiserver: agents that watch Clusters there see \
                             no change of them before, up to ten minutes";
 
 pub(super) struct TakeOverOptions {
-    /// Whether templates may move, and unknown fields are dropped.
+    /// Whether templates may move and change, and unknown fields are dropped.
     pub(super) allow_changes: bool,
     /// How long Works are watched at the end.
     pub(super) watch: Duration,
     /// The flags of the server.
     pub(super) scheduling: SchedulerFlagValues,
     pub(super) gates: FeatureGates,
+}
+
+impl TakeOverOptions {
+    /// The templates that Flotilla would place elsewhere, and the Works that it would write.
+    pub(super) async fn simulate(&self, host: &dyn Api) -> anyhow::Result<ChangedWorks> {
+        let moving = plan::moving_templates(host, &self.scheduling, self.gates);
+        let moving = moving.await.context("the simulation of the scheduler")?;
+        let mut simulated = changed_works(host, self.gates)
+            .await
+            .context("the simulation of Works")?;
+        simulated.changes.splice(0..0, moving);
+        Ok(simulated)
+    }
+
+    /// Fails if something would change, unless that is allowed.
+    pub(super) async fn refuse_changes(&self, host: &dyn Api) -> anyhow::Result<()> {
+        if self.allow_changes {
+            return Ok(());
+        }
+        let simulated = self.simulate(host).await?;
+        let changes = simulated.changes.join("; ");
+        ensure!(
+            changes.is_empty(),
+            "templates would move or change; if Karmada was about to make these changes, run the \
+             command again, and add --allow-changes if Flotilla may make them: {changes}"
+        );
+        Ok(())
+    }
 }
 
 /// Reports what a takeover would change, and what would refuse it.
@@ -64,11 +93,14 @@ pub(super) async fn preflight(
     summary.components = components.states().await?;
     summary.notes = components.flags().await?;
     summary.errors = report.errors;
-    let moving = plan::moving_templates(&*session.host, &options.scheduling, options.gates);
-    let moving = moving.await.context("the simulation of the scheduler")?;
+    let missing = rights::missing_for_takeover(session, &report.resources);
+    summary.errors.extend(missing.await);
+    summary.errors.extend(components.missing_rights().await);
+    let simulated = options.simulate(&*session.host).await?;
+    summary.notes.extend(simulated.notes);
     match options.allow_changes {
-        true => summary.notes.extend(moving),
-        false => summary.errors.extend(moving),
+        true => summary.notes.extend(simulated.changes),
+        false => summary.errors.extend(simulated.changes),
     }
     Ok(summary)
 }
@@ -127,7 +159,7 @@ pub(super) async fn take_over(
         .notes
         .push(format!("keep {}: --back needs it", file.display()));
     summary.notes.push(RESTART_NOTE.to_owned());
-    summary.errors = watch_works(session, &mut record, &backup, options.watch).await?;
+    prove::watch_works(session, &mut record, &backup, options.watch, &mut summary).await?;
     Ok(summary)
 }
 
@@ -184,16 +216,11 @@ async fn begin(
         &report,
         "Flotilla refuses objects; change them, or drop unknown fields by --allow-changes",
     )?;
+    let mut missing = rights::missing_for_takeover(session, &report.resources).await;
+    missing.extend(components.missing_rights().await);
+    rights::refuse_missing(&missing)?;
     let host = &*session.host;
-    if !options.allow_changes {
-        let moving = plan::moving_templates(host, &options.scheduling, options.gates);
-        let moving: Vec<String> = moving.await.context("the simulation of the scheduler")?;
-        ensure!(
-            moving.is_empty(),
-            "templates would move; take over with --allow-changes if they may: {}",
-            moving.join("; ")
-        );
-    }
+    options.refuse_changes(host).await?;
     let services = api_services::list(host).await?;
     let mut own = services
         .iter()
@@ -300,46 +327,4 @@ async fn undo_if_failed(
             format!("the switch failed ({error:#}) and is not undone: run the command with --back")
         }),
     }
-}
-
-/// Watches the Works and bindings for a time: none may get another spec, and nothing may be written
-/// to a member.
-async fn watch_works(
-    session: &TakeoverSession,
-    record: &mut TakeoverRecord,
-    backup: &TakeoverBackup,
-    watch: Duration,
-) -> anyhow::Result<Vec<String>> {
-    if watch.is_zero() {
-        return Ok(Vec::new());
-    }
-    let watched = backup.resources.iter().filter(|r| r.group == WORK_GROUP);
-    let watched: Vec<MovedResource> = watched.cloned().collect();
-    print_step(format!(
-        "watching Works and bindings for {} s",
-        watch.as_secs()
-    ));
-    tokio::time::sleep(watch).await;
-    let now = Snapshot::read(&*session.host, &watched).await;
-    let now = now.context("Works after the takeover")?;
-    let mut changed = Vec::new();
-    for resource in &now.resources {
-        let before = backup.snapshot.of(&resource.resource);
-        for (key, object) in &resource.objects {
-            let earlier = before.and_then(|before| before.objects.get(key));
-            if earlier.is_none_or(|earlier| earlier["spec"] != object["spec"]) {
-                let gvr = resource.resource.gvr();
-                changed.push(format!("{gvr} {key} has changed since the takeover"));
-            }
-        }
-    }
-    let report = session.enter(record, TakeoverPhase::Serve).await?;
-    if report.member_writes > 0 {
-        changed.push(format!(
-            "Flotilla has written {} objects of members since the takeover; if no template was \
-             changed meanwhile, members differed from their Works",
-            report.member_writes
-        ));
-    }
-    Ok(changed)
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use client::{Api, Error, ListOptions, ResourcePath, WriteOptions, ignore_not_found};
+use flotilla_runtime::{RequiredRight, missing_rights};
 use jiff::Timestamp;
 use karmada_api::resources::CLUSTERS;
 use karmada_api::well_known_keys::{CONTROL_PLANE_ID, SYSTEM};
@@ -19,8 +20,6 @@ use super::preflight_failure::{
 };
 use crate::NAMESPACES;
 
-static ACCESS_REVIEWS: Gvr =
-    Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const MEMBER_RIGHTS_REMEDY: &str =
@@ -99,7 +98,12 @@ pub(crate) async fn agent_preflight(member: &dyn Api, namespace: &str) -> Vec<Pr
     let version: Value = machinery::json::from_slice(&version).unwrap_or_default();
     let git_version = version["gitVersion"].as_str().unwrap_or_default();
     let mut required = member_rights(namespace);
-    required.push(right("create", "apps", "deployments", namespace));
+    required.push(RequiredRight::new(
+        "create",
+        "apps",
+        "deployments",
+        namespace,
+    ));
     let missing = missing_rights(member, &required).await;
     let rights = rights_failure("the member", &missing, MEMBER_RIGHTS_REMEDY);
     version_failure(git_version)
@@ -135,90 +139,35 @@ async fn check_readiness(member: &dyn Api) -> (Option<PreflightFailure>, Duratio
     }
 }
 
-/// A right that a join needs.
-struct RequiredRight<'a> {
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    namespace: &'a str,
-}
-
-impl RequiredRight<'_> {
-    fn describe(&self) -> String {
-        let resource = match self.group {
-            "" => self.resource.to_owned(),
-            group => format!("{}.{group}", self.resource),
-        };
-        match self.namespace {
-            "" => format!("{} {resource}", self.verb),
-            namespace => format!("{} {resource} in {namespace}", self.verb),
-        }
-    }
-}
-
-fn right<'a>(
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    namespace: &'a str,
-) -> RequiredRight<'a> {
-    RequiredRight {
-        verb,
-        group,
-        resource,
-        namespace,
-    }
-}
-
 /// Creating the ClusterRole with all rights needs these rights, or `escalate`.
 fn member_rights(namespace: &str) -> Vec<RequiredRight<'_>> {
     vec![
-        right("create", "", "namespaces", ""),
-        right("create", "", "serviceaccounts", namespace),
-        right("create", "", "secrets", namespace),
-        right("get", "", "secrets", namespace),
-        right("create", RBAC_GROUP, "clusterroles", ""),
-        right("escalate", RBAC_GROUP, "clusterroles", ""),
-        right("create", RBAC_GROUP, "clusterrolebindings", ""),
-        right("bind", RBAC_GROUP, "clusterroles", ""),
+        RequiredRight::new("create", "", "namespaces", ""),
+        RequiredRight::new("create", "", "serviceaccounts", namespace),
+        RequiredRight::new("create", "", "secrets", namespace),
+        RequiredRight::new("get", "", "secrets", namespace),
+        RequiredRight::new("create", RBAC_GROUP, "clusterroles", ""),
+        RequiredRight::new("escalate", RBAC_GROUP, "clusterroles", ""),
+        RequiredRight::new("create", RBAC_GROUP, "clusterrolebindings", ""),
+        RequiredRight::new("bind", RBAC_GROUP, "clusterroles", ""),
     ]
 }
 
 fn control_plane_rights(namespace: &str) -> Vec<RequiredRight<'_>> {
     vec![
-        right("create", "cluster.karmada.io", "clusters", ""),
-        right("create", "", "secrets", namespace),
-        right("patch", "", "secrets", namespace),
+        RequiredRight::new("create", "cluster.karmada.io", "clusters", ""),
+        RequiredRight::new("create", "", "secrets", namespace),
+        RequiredRight::new("patch", "", "secrets", namespace),
     ]
 }
 
-/// The rights that our user lacks. A server that cannot be asked is not accused.
-async fn missing_rights(api: &dyn Api, required: &[RequiredRight<'_>]) -> Vec<String> {
-    let everything = right("*", "*", "*", "");
-    if !is_denied(api, &everything).await {
-        return Vec::new();
-    }
-    let reviews = required.iter().map(|right| is_denied(api, right));
-    let denied = futures_util::future::join_all(reviews).await;
-    let missing = required.iter().zip(denied).filter(|(_, denied)| *denied);
-    missing.map(|(right, _)| right.describe()).collect()
-}
-
-async fn is_denied(api: &dyn Api, right: &RequiredRight<'_>) -> bool {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": right.verb, "group": right.group,
-            "resource": right.resource, "namespace": right.namespace}},
-    });
-    let at = ResourcePath::collection(&ACCESS_REVIEWS, "");
-    let options = WriteOptions::default();
-    let answer = with_timeout(api.create(at, review.into(), &options)).await;
-    let answer = answer.and_then(|review| Ok(review.value()?));
-    answer.is_ok_and(|review| review["status"]["allowed"] == false)
-}
-
-fn rights_failure(whose: &str, missing: &[String], remedy: &str) -> Option<PreflightFailure> {
+fn rights_failure(
+    whose: &str,
+    missing: &[&RequiredRight<'_>],
+    remedy: &str,
+) -> Option<PreflightFailure> {
     (!missing.is_empty()).then(|| {
+        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
         let missing = missing.join(", ");
         failure(
             PreflightCheck::Rights,

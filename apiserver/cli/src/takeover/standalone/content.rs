@@ -14,13 +14,12 @@ use serde_json::Value;
 
 use super::server_objects;
 use crate::takeover::snapshot::{ResourceSnapshot, Snapshot, object_key, object_names};
+use crate::takeover::summary::first_lines;
 
 static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 /// The group suffix of metrics, which nobody stores.
 const METRICS: &str = "metrics.k8s.io";
-/// The errors and differences that are listed.
-const MAX_LINES: usize = 20;
 
 /// How a Karmada is read.
 pub(super) struct ReadOptions<'a> {
@@ -248,16 +247,6 @@ impl ListedResource {
     fn name(&self) -> String {
         join_group(&self.resource, &self.group)
     }
-}
-
-/// The first of many lines, and how many others there are.
-pub(super) fn first_lines(mut lines: Vec<String>) -> Vec<String> {
-    if lines.len() > MAX_LINES {
-        let more = lines.len() - MAX_LINES;
-        lines.truncate(MAX_LINES);
-        lines.push(format!("and {more} more"));
-    }
-    lines
 }
 
 async fn read_objects(host: &dyn Api, resource: &Gvr, kind: &str) -> anyhow::Result<Vec<Value>> {

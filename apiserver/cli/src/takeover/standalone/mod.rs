@@ -17,18 +17,16 @@ use std::path::Path;
 use aggregation::{StandaloneStore, TakeoverPhase};
 use anyhow::{Context, ensure};
 use client::ResourcePath;
-use karmada_api::resources::CLUSTERS;
 use machinery::Gvr;
 
-use crate::plan;
-use content::{MovedContent, ReadOptions, first_lines};
+use content::{MovedContent, ReadOptions};
 
 use super::backup::TakeoverBackup;
 use super::components::{KarmadaComponents, ScaledDeployment};
 use super::freeze;
+use super::rights;
 use super::session::{TakeoverSession, print_step};
-use super::snapshot::object_names;
-use super::summary::TakeoverSummary;
+use super::summary::{TakeoverSummary, first_lines};
 use super::take_over::TakeOverOptions;
 use super::webhooks;
 
@@ -60,13 +58,16 @@ impl StandaloneMove<'_> {
         let mut summary = self.summary(TakeoverPhase::Check, &content).await?;
         summary.components = self.components.states().await?;
         let differences = content.differences().await;
-        let moving = self.moving_templates().await?;
-        summary.errors.extend(first_lines(content.errors));
-        let changes = match summary.errors.is_empty() {
+        let simulated = self.options.simulate(&*self.session.host).await?;
+        summary.notes.extend(simulated.notes);
+        summary.errors.extend(self.missing_rights().await);
+        let refused = first_lines(content.errors);
+        let mut changes = simulated.changes;
+        if refused.is_empty() {
             // What is refused is not stored.
-            false => moving,
-            true => [moving, differences?].concat(),
-        };
+            changes.extend(differences?);
+        }
+        summary.errors.extend(refused);
         match self.options.allow_changes {
             true => summary.notes.extend(changes),
             false => summary.errors.extend(changes),
@@ -94,13 +95,8 @@ impl StandaloneMove<'_> {
         print_step("reading Karmada's objects");
         let content = self.read().await?;
         refuse_errors(&content)?;
-        if !self.options.allow_changes {
-            let moving = self.moving_templates().await?.join("; ");
-            ensure!(
-                moving.is_empty(),
-                "templates would move; add --allow-changes if they may: {moving}"
-            );
-        }
+        rights::refuse_missing(&self.missing_rights().await)?;
+        self.options.refuse_changes(&*self.session.host).await?;
         print_step(format!("writing the backup {}", backup.display()));
         let deployments = self.components.deployments().await?;
         let taken = TakeoverBackup {
@@ -197,11 +193,10 @@ impl StandaloneMove<'_> {
         MovedContent::read(&*self.session.host, &options).await
     }
 
-    async fn moving_templates(&self) -> anyhow::Result<Vec<String>> {
-        let options = self.options;
-        let host = &*self.session.host;
-        let moving = plan::moving_templates(host, &options.scheduling, options.gates);
-        moving.await.context("the simulation of the scheduler")
+    async fn missing_rights(&self) -> Vec<String> {
+        let mut missing = rights::missing_for_freeze(&*self.session.host).await;
+        missing.extend(self.components.missing_rights().await);
+        missing
     }
 
     /// The objects of a Karmada whose groups Flotilla serves are Flotilla's.
@@ -235,7 +230,8 @@ impl StandaloneMove<'_> {
         let version = self.session.host_version().await?;
         let left_webhooks = webhooks::karmada_configurations(&*self.session.host).await?;
         let mut notes = content.notes.clone();
-        notes.extend(pull_clusters(content).into_iter().map(|name| {
+        let pull = content.snapshot.pull_clusters().into_iter();
+        notes.extend(pull.map(|name| {
             format!("Cluster {name} is in pull mode: register its agent with the new server")
         }));
         Ok(TakeoverSummary {
@@ -284,19 +280,6 @@ fn refuse_errors(content: &MovedContent) -> anyhow::Result<()> {
 fn moved_resources(content: &MovedContent) -> Vec<aggregation::MovedResource> {
     let resources = content.snapshot.resources.iter();
     resources.map(|r| r.resource.clone()).collect()
-}
-
-/// The members whose agents know only the address of Karmada.
-fn pull_clusters(content: &MovedContent) -> Vec<String> {
-    let resources = content.snapshot.resources.iter();
-    let clusters = resources.filter(|r| {
-        let resource = &r.resource;
-        (&*resource.group, &*resource.resource) == (&*CLUSTERS.group, &*CLUSTERS.resource)
-    });
-    let objects = clusters.flat_map(|r| r.objects.values());
-    let pull = objects.filter(|cluster| cluster["spec"]["syncMode"] == "Pull");
-    pull.map(|cluster| object_names(cluster).1.to_owned())
-        .collect()
 }
 
 /// Deployments with the replicas that they had before an earlier run scaled them to zero, and those

@@ -1,4 +1,5 @@
-//! Compares a manifest of a Work with the object that a member runs, field by field. Pure.
+//! Compares objects field by field: a manifest of a Work with the object that a member runs, and two
+//! versions of a Work. Pure.
 
 use std::fmt;
 
@@ -16,12 +17,12 @@ const HIDDEN: &str = "(hidden)";
 
 /// A field that the Work would change in the member.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct FieldDifference {
-    pub(super) path: String,
+pub(crate) struct FieldDifference {
+    pub(crate) path: String,
     /// `None`: the member's object lacks the field.
-    pub(super) member: Option<Value>,
+    pub(crate) member: Option<Value>,
     /// `None`: the Work would take the field away.
-    pub(super) work: Option<Value>,
+    pub(crate) work: Option<Value>,
 }
 
 impl fmt::Display for FieldDifference {
@@ -43,7 +44,7 @@ impl fmt::Display for FieldDifference {
 
 /// The changes that a Work with this manifest would make in the member's object, in the order of the
 /// fields. The values of a Secret are hidden.
-pub(super) fn field_differences(member: &Value, manifest: &Value) -> Vec<FieldDifference> {
+pub(crate) fn field_differences(member: &Value, manifest: &Value) -> Vec<FieldDifference> {
     let is_secret = manifest["kind"] == "Secret" && manifest["apiVersion"] == "v1";
     let (member, manifest) = (comparable(member), comparable(manifest));
     let mut differences = Vec::new();
@@ -61,6 +62,18 @@ pub(super) fn field_differences(member: &Value, manifest: &Value) -> Vec<FieldDi
         }
     }
     differences
+}
+
+/// The paths at which two values differ, in the order of the fields.
+pub(crate) fn differing_paths(before: &Value, after: &Value) -> Vec<String> {
+    let mut differences = Vec::new();
+    compare(
+        "",
+        present(Some(before)),
+        present(Some(after)),
+        &mut differences,
+    );
+    differences.into_iter().map(|d| d.path).collect()
 }
 
 /// An object without what the member sets itself, and without what Works add.
