@@ -250,7 +250,7 @@ async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Re
     let elapsed = start.elapsed().as_secs_f64();
     report.record("search_fill", elapsed, "s", MeasurementLimit::None, &setup);
     let items = cache.list().await?;
-    let bytes: usize = items.iter().map(|item| item.bytes().len()).sum();
+    let bytes: usize = items.iter().map(|item| item.encoded_len()).sum();
     drop(items);
     let resident = resident_bytes(std::process::id())? - before;
     // The first member was cached before.

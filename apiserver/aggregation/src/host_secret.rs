@@ -39,7 +39,7 @@ struct SecretData {
 
 /// The content of a Secret; `None` if its data are malformed.
 pub(super) fn decode_secret<T: SecretDataCodec>(secret: &Object) -> Option<T> {
-    let SecretData { data } = machinery::json::from_slice(secret.bytes()).ok()?;
+    let SecretData { data } = machinery::json::from_slice(&secret.bytes()).ok()?;
     let data = data.unwrap_or_default();
     Some(T::decode(|key| {
         let raw = data.get(key).and_then(|text| STANDARD.decode(text).ok());

@@ -167,7 +167,7 @@ impl LocalAuthenticator {
             })?;
         if gvr == PODS {
             let pod: PodWithServiceAccountName =
-                machinery::json::from_slice(object.bytes()).map_err(Status::internal)?;
+                machinery::json::from_slice(&object.bytes()).map_err(Status::internal)?;
             if pod.spec.service_account_name != account.name() {
                 return Err(Status::bad_request(format!(
                     "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",

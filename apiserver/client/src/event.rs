@@ -69,7 +69,7 @@ impl InvolvedObject {
 
     /// Reads `apiVersion` and `kind` from the object's bytes.
     pub fn from_object(object: &Object) -> Self {
-        match machinery::json::from_slice::<InvolvedObjectTypeMeta>(object.bytes()) {
+        match machinery::json::from_slice::<InvolvedObjectTypeMeta>(&object.bytes()) {
             Ok(t) => Self::new(&t.api_version, &t.kind, object),
             Err(_) => Self::new("", "", object),
         }

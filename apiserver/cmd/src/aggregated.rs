@@ -41,6 +41,7 @@ use crate::audit_flags::AuditConfig;
 use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
+use crate::watch_cache_config::watch_cache_config;
 use crate::{listener, script_flags};
 
 const STORE_DIR: &str = "store";
@@ -270,7 +271,7 @@ impl FlotillaRegistry {
             secret_authorizer: Some(admission_configuration::secret_authorizer(authorizer)),
             ..admission::AdmissionChainOptions::default()
         }));
-        let caches = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
+        let caches = WatchCaches::new(engine.store(), watch_cache_config());
         let metrics_adapter = MetricsAdapter::default();
         let options = registry::RegistryOptions {
             clock: Arc::clone(clock),

@@ -52,6 +52,7 @@ mod tests;
 mod tracing_flags;
 mod up;
 mod version;
+mod watch_cache_config;
 
 use std::process::ExitCode;
 use std::thread::{Builder, JoinHandle};

@@ -185,7 +185,7 @@ impl TestServer {
                 let before = ALLOCATOR.current_usage();
                 let result = self.runtime.block_on(self.write(target, form, bytes));
                 let (reply, warnings) = match result {
-                    Ok(written) => (written.object.bytes().len(), written.warnings),
+                    Ok(written) => (written.object.encoded_len(), written.warnings),
                     Err(status) => {
                         let body = status.to_json().to_string();
                         (body.len(), status.warnings.into())

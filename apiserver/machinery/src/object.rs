@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use crate::decode_cache::{self, DecodeSlot};
 use crate::field_text::{cut_field, move_position, offset_in, position_in};
 use crate::managed_fields_text::{splice, spliced_len};
+use crate::similar_objects::ObjectBytes;
 
 /// The error for bytes that are not an object.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub struct ObjectMeta {
     pub name: Box<str>,
     pub uid: Box<str>,
     /// Sorted by key.
-    pub labels: Box<[Label]>,
+    pub labels: Arc<[Label]>,
     /// `metadata.resourceVersion`; 0 when absent or not decimal.
     pub revision: u64,
     pub generation: i64,
@@ -93,8 +94,8 @@ impl ObjectMeta {
 
 struct ObjectInner {
     meta: ObjectMeta,
-    bytes: Bytes,
-    /// Where the value of `metadata.annotations` lies in `bytes`; empty if there is none.
+    bytes: ObjectBytes,
+    /// Where the value of `metadata.annotations` lies in the bytes; empty if there is none.
     annotations: Range<usize>,
     managed_fields: Option<Box<ManagedFieldsPosition>>,
     decoded: DecodeSlot,
@@ -193,7 +194,7 @@ impl Object {
         let mut head = metadata.into_meta();
         head.revision = revision;
         let object = Self::assemble(head, annotations, bytes.freeze());
-        Ok(object.with_inner_managed_fields(managed_fields))
+        Ok(object.with_inner(|inner| inner.managed_fields = managed_fields))
     }
 
     /// Creates an object from a JSON tree.
@@ -221,9 +222,9 @@ impl Object {
         text: &str,
     ) -> Result<Self, MalformedObject> {
         let bytes = self.bytes();
-        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let open = offset_in(bytes, metadata) + 1;
+        let open = offset_in(&bytes, metadata) + 1;
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
         if !bytes[open..].starts_with(old.as_bytes()) {
             // Not inserted by `from_stored`: the field may be anywhere.
@@ -231,7 +232,7 @@ impl Object {
             value["metadata"]["resourceVersion"] = text.into();
             let replaced = Self::from_value(&value)?;
             let annotations = replaced.0.annotations.clone();
-            return Ok(Self::assemble(head, annotations, replaced.bytes().clone()));
+            return Ok(Self::assemble(head, annotations, replaced.bytes()));
         }
         let field = format!("\"resourceVersion\":{}", Value::from(text));
         let mut replaced = BytesMut::with_capacity(bytes.len() + field.len());
@@ -241,56 +242,61 @@ impl Object {
         let position = self.0.annotations.clone();
         let annotations = move_position(position, bytes.len(), open, 0, replaced.len());
         let object = Self::assemble(head, annotations, replaced.freeze());
-        Ok(object.with_inner_managed_fields(self.0.managed_fields.clone()))
+        let managed_fields = self.0.managed_fields.clone();
+        Ok(object.with_inner(|inner| inner.managed_fields = managed_fields))
     }
 
     /// Returns the object with the managers of another one: of the same object in another
     /// version.
     pub fn with_managed_fields_of(self, other: &Self) -> Result<Self, MalformedObject> {
-        let text = other.0.managed_fields.as_ref().map(|m| Arc::clone(&m.text));
-        self.with_managed_fields_text(text)
+        self.with_managed_fields(other.managed_fields_json())
     }
 
     /// Returns the object with the text of `metadata.managedFields`.
     pub fn with_managed_fields(self, text: Option<&str>) -> Result<Self, MalformedObject> {
-        self.with_managed_fields_text(text.map(Into::into))
-    }
-
-    fn with_managed_fields_text(self, text: Option<Arc<str>>) -> Result<Self, MalformedObject> {
         let Some(text) = text else {
             return Ok(self);
         };
         let bytes = self.bytes();
-        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
         let managed_fields = ManagedFieldsPosition {
-            text,
-            metadata_start: offset_in(bytes, metadata) + 1,
+            text: text.into(),
+            metadata_start: offset_in(&bytes, metadata) + 1,
         };
-        Ok(self.with_inner_managed_fields(Some(Box::new(managed_fields))))
+        Ok(self.with_inner(|inner| inner.managed_fields = Some(Box::new(managed_fields))))
     }
 
-    fn with_inner_managed_fields(
-        mut self,
-        managed_fields: Option<Box<ManagedFieldsPosition>>,
-    ) -> Self {
+    /// Returns the same object with its bytes and its labels, which are equal, in another place.
+    pub(crate) fn with_shared(self, bytes: ObjectBytes, labels: Arc<[Label]>) -> Self {
+        self.with_inner(|inner| (inner.bytes, inner.meta.labels) = (bytes, labels))
+    }
+
+    /// Changes the object in place, unless others share it.
+    fn with_inner(mut self, change: impl FnOnce(&mut ObjectInner)) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.managed_fields = managed_fields;
+            change(inner);
             return self;
         }
-        Self(Arc::new(ObjectInner {
+        let mut inner = ObjectInner {
             meta: self.0.meta.clone(),
             bytes: self.0.bytes.clone(),
             annotations: self.0.annotations.clone(),
-            managed_fields,
+            managed_fields: self.0.managed_fields.clone(),
             decoded: DecodeSlot::default(),
-        }))
+        };
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    pub(crate) fn encoded(&self) -> &ObjectBytes {
+        &self.0.bytes
     }
 
     fn assemble(head: ObjectMeta, annotations: Range<usize>, bytes: Bytes) -> Self {
         Self(Arc::new(ObjectInner {
             meta: head,
-            bytes,
+            bytes: ObjectBytes::Own(bytes),
             annotations,
             managed_fields: None,
             decoded: DecodeSlot::default(),
@@ -302,42 +308,45 @@ impl Object {
     }
 
     /// The encoded JSON, with `resourceVersion`, without the `managedFields` of a stored
-    /// object.
-    pub fn bytes(&self) -> &Bytes {
-        &self.0.bytes
+    /// object. Bytes that are a difference are put together at each call.
+    pub fn bytes(&self) -> Bytes {
+        self.0.bytes.get()
+    }
+
+    /// The length of [`Self::bytes`].
+    pub fn encoded_len(&self) -> usize {
+        self.0.bytes.len()
     }
 
     /// The encoded value of `metadata.annotations`; empty if there is none.
-    pub(crate) fn annotations_json(&self) -> &[u8] {
-        &self.0.bytes[self.0.annotations.clone()]
+    pub(crate) fn annotations_json(&self) -> Bytes {
+        self.bytes().slice(self.0.annotations.clone())
     }
 
     /// The encoded JSON with `managedFields`, as clients receive it.
     pub fn served_bytes(&self) -> Bytes {
         match &self.0.managed_fields {
-            Some(managed) => splice(&self.0.bytes, managed.metadata_start, &managed.text),
-            None => self.0.bytes.clone(),
+            Some(managed) => splice(&self.bytes(), managed.metadata_start, &managed.text),
+            None => self.bytes(),
         }
     }
 
     /// The length of [`Self::served_bytes`].
     pub fn served_len(&self) -> usize {
         let Some(managed) = &self.0.managed_fields else {
-            return self.0.bytes.len();
+            return self.encoded_len();
         };
-        spliced_len(&self.0.bytes, managed.metadata_start, managed.text.len())
+        spliced_len(&self.bytes(), managed.metadata_start, managed.text.len())
     }
 
     /// The text of the `metadata.managedFields` of a stored object.
     pub fn managed_fields_json(&self) -> Option<&str> {
-        let managed = self.0.managed_fields.as_ref()?;
-        Some(&managed.text)
+        self.0.managed_fields.as_ref().map(|managed| &*managed.text)
     }
 
-    /// The bytes that the encoded object takes in memory.
-    pub fn encoded_bytes(&self) -> usize {
-        let managed = self.0.managed_fields.as_ref();
-        self.0.bytes.len() + managed.map_or(0, |m| m.text.len())
+    /// The bytes that the encoded object takes in memory, without those that it shares.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.bytes.memory_bytes() + self.managed_fields_json().map_or(0, str::len)
     }
 
     pub fn namespace(&self) -> &str {
@@ -362,7 +371,7 @@ impl Object {
 
     /// Parses a new JSON tree, to be kept only for one write or one interpretation.
     pub fn value(&self) -> Result<Value, MalformedObject> {
-        Ok(crate::json::from_slice(&self.0.bytes)?)
+        Ok(crate::json::from_slice(&self.bytes())?)
     }
 
     /// Parses a new JSON tree that has the `managedFields`, as clients receive them.
@@ -380,7 +389,7 @@ impl Object {
         if let Some(view) = cached.and_then(|value| value.downcast::<T>().ok()) {
             return Ok(view);
         }
-        let parsed: Arc<T> = Arc::new(crate::json::from_slice(&self.0.bytes)?);
+        let parsed: Arc<T> = Arc::new(crate::json::from_slice(&self.bytes())?);
         let view = Arc::clone(&parsed) as Arc<dyn Any + Send + Sync>;
         if self.0.decoded.fill(view) {
             let holder: Arc<dyn decode_cache::DecodeSlotOwner> = Arc::clone(&self.0) as _;

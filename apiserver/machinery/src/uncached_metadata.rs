@@ -41,7 +41,7 @@ fn parse_time(field: Option<&RawValue>) -> Option<Timestamp> {
 impl Object {
     /// `metadata.annotations`; each call parses their text, and nothing else of the object.
     pub fn annotations(&self) -> BTreeMap<String, String> {
-        json::from_slice(self.annotations_json()).unwrap_or_default()
+        json::from_slice(&self.annotations_json()).unwrap_or_default()
     }
 
     /// Whether both objects have the same annotations. The same text needs no parser.
@@ -57,23 +57,26 @@ impl Object {
 
     /// `metadata.finalizers`, parsed at each call.
     pub fn finalizers(&self) -> Vec<String> {
-        parse_or_default(self.uncached_meta().finalizers)
+        let bytes = self.bytes();
+        parse_or_default(uncached_meta(&bytes).finalizers)
     }
 
     /// `metadata.creationTimestamp`, parsed at each call.
     pub fn creation_timestamp(&self) -> Option<Timestamp> {
-        parse_time(self.uncached_meta().creation_timestamp)
+        let bytes = self.bytes();
+        parse_time(uncached_meta(&bytes).creation_timestamp)
     }
 
     /// `metadata.deletionTimestamp`, parsed at each call: the end of the grace period.
     pub fn deletion_timestamp(&self) -> Option<Timestamp> {
-        parse_time(self.uncached_meta().deletion_timestamp)
+        let bytes = self.bytes();
+        parse_time(uncached_meta(&bytes).deletion_timestamp)
     }
+}
 
-    fn uncached_meta(&self) -> UncachedObjectMeta<'_> {
-        let parsed = json::from_slice::<ObjectUncachedMetaJson<'_>>(self.bytes());
-        parsed.map(|object| object.metadata).unwrap_or_default()
-    }
+fn uncached_meta(object: &[u8]) -> UncachedObjectMeta<'_> {
+    let parsed = json::from_slice::<ObjectUncachedMetaJson<'_>>(object);
+    parsed.map(|object| object.metadata).unwrap_or_default()
 }
 
 #[cfg(test)]

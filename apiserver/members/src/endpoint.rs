@@ -160,7 +160,7 @@ impl MemberEndpoint {
 
 /// The value of a key in a cluster's secret.
 fn read_secret_key(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
-    let view: PartialSecretData = machinery::json::from_slice(secret.bytes())
+    let view: PartialSecretData = machinery::json::from_slice(&secret.bytes())
         .map_err(|_| format!("the secret of cluster {cluster:?} cannot be read"))?;
     let data = view.data.unwrap_or_default();
     let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use client::{Api, Informer, InformerEvent, InformerFactory, ListWatchSelector, TaskGroup};
 use karmada_api::well_known_keys::{MANAGED, MANAGED_VALUE};
-use machinery::Gvr;
+use machinery::{Gvr, Object, SimilarObjects};
 use parking_lot::Mutex;
 
 use crate::aggregator::NodePodAggregator;
@@ -14,6 +14,9 @@ use crate::endpoint::{MemberConnector, MemberEndpoint};
 use crate::node_infos::NodeInfos;
 use crate::resource_quotas::{MemberResourceQuota, ResourceQuotaCache};
 use crate::resource_totals::{ClusterResourceSummary, ResourceModelGradeMinimums};
+
+/// The managed objects of all members: those of one template resemble each other.
+static MANAGED_OBJECTS: SimilarObjects = SimilarObjects::new();
 
 type ManagedObjectHandler = Arc<dyn Fn(&str, &Gvr, &InformerEvent<'_>) + Send + Sync>;
 
@@ -107,7 +110,15 @@ impl MemberCluster {
         if let Some(informer) = managed.get(resource) {
             return informer.clone();
         }
-        let informer = self.informers.get(&self.api, &managed_selector(resource));
+        let group = resource.to_string();
+        let share = move |object: Object| {
+            let name = format!("{group}/{}", object.meta().key());
+            MANAGED_OBJECTS.share(&name, object)
+        };
+        let selector = managed_selector(resource);
+        let informer = self
+            .informers
+            .get_with_transform(&self.api, &selector, share);
         managed.insert(resource.clone(), informer.clone());
         for handler in &*handlers {
             self.attach_handler(&informer, handler);

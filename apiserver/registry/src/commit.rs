@@ -55,8 +55,8 @@ impl EncodedObject {
     /// The object without managers, if that is smaller and allowed.
     fn without_managers(&self) -> Option<Bytes> {
         let trimmed = Object::from_json_trimmed(&self.bytes).ok()?;
-        let is_smaller = trimmed.bytes().len() < self.bytes.len();
-        (is_smaller && !self.keeps_managers).then(|| trimmed.bytes().clone())
+        let is_smaller = trimmed.encoded_len() < self.bytes.len();
+        (is_smaller && !self.keeps_managers).then(|| trimmed.bytes())
     }
 }
 

@@ -47,8 +47,9 @@ impl SelectableField {
         reason = "descends along its own path only"
     )]
     pub(crate) fn value(&self, object: &Object) -> String {
+        let bytes = object.bytes();
         let read = |path: &Vec<_>| {
-            let mut de = serde_json::Deserializer::from_slice(object.bytes());
+            let mut de = serde_json::Deserializer::from_slice(&bytes);
             let value = (FieldPathSeed { path }).deserialize(&mut de).ok()?;
             value.filter(|text| !text.is_empty())
         };

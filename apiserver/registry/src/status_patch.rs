@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use machinery::managed_fields_text::write_metadata;
-use machinery::{FieldError, Object, Status};
+use machinery::{FieldError, Status};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -18,8 +18,8 @@ const DECODED_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 pub(crate) struct EncodedTopLevelFields<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> EncodedTopLevelFields<'a> {
-    pub(crate) fn from_object(object: &'a Object) -> Result<Self, Status> {
-        let fields = machinery::json::from_slice(object.bytes()).map_err(Status::internal)?;
+    pub(crate) fn parse(object: &'a [u8]) -> Result<Self, Status> {
+        let fields = machinery::json::from_slice(object).map_err(Status::internal)?;
         Ok(Self(fields))
     }
 
@@ -103,8 +103,8 @@ mod tests {
     use serde_json::json;
 
     fn check(stored: &Value, status: Option<Value>) {
-        let object = Object::from_value(stored).unwrap();
-        let top_level_fields = EncodedTopLevelFields::from_object(&object).unwrap();
+        let encoded = serde_json::to_vec(stored).unwrap();
+        let top_level_fields = EncodedTopLevelFields::parse(&encoded).unwrap();
         let mut tree = top_level_fields.to_tree().unwrap();
         let mut expected = stored.clone();
         match status {

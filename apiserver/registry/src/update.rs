@@ -376,7 +376,8 @@ impl UpdateRequest<'_> {
         body_warnings: &mut Vec<String>,
     ) -> Result<(Option<ObjectUpdate>, Vec<String>), Status> {
         let resource = self.resource;
-        let status_patch = self.status_patch(source, current)?;
+        let current_bytes = current.bytes();
+        let status_patch = self.status_patch(source, current, &current_bytes)?;
         let mut old = match &status_patch {
             Some(status_patch) => status_patch.to_tree()?,
             None => current.value().map_err(Status::internal)?,
@@ -520,7 +521,8 @@ impl UpdateRequest<'_> {
     fn status_patch<'o>(
         &self,
         source: &UpdateSource,
-        current: &'o Object,
+        current: &Object,
+        current_bytes: &'o [u8],
     ) -> Result<Option<EncodedTopLevelFields<'o>>, Status> {
         let resource = self.resource;
         let is_covered = match source {
@@ -543,7 +545,7 @@ impl UpdateRequest<'_> {
                 .is_some()
             || !is_covered;
         (!needs_object)
-            .then(|| EncodedTopLevelFields::from_object(current))
+            .then(|| EncodedTopLevelFields::parse(current_bytes))
             .transpose()
     }
 }

@@ -11,6 +11,9 @@ pub struct WatchCacheConfig {
     pub read_timeout: Duration,
     /// The interval between bookmarks; with jitter, each is up to a quarter earlier.
     pub bookmark_interval: Duration,
+    /// The prefixes whose objects of one name resemble each other in all namespaces. A cache holds
+    /// what they have in common once.
+    pub similar_prefixes: Vec<String>,
 }
 
 impl Default for WatchCacheConfig {
@@ -19,6 +22,7 @@ impl Default for WatchCacheConfig {
             ring_bytes: 32 << 20,
             read_timeout: Duration::from_secs(3),
             bookmark_interval: Duration::from_secs(60),
+            similar_prefixes: Vec::new(),
         }
     }
 }

@@ -105,17 +105,24 @@ impl WatchCacheEvent {
     /// frames; protobuf needs about half of what JSON does.
     pub(crate) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 512;
-        let size = |slot: &Option<ObjectDecodeResult>| match slot {
-            Some(Ok(object)) => object.encoded_bytes(),
-            _ => 0,
+        // The bytes of an object in memory, and of its two frames.
+        let sizes = |slot: &Option<ObjectDecodeResult>| match slot {
+            Some(Ok(object)) => {
+                let frame = object.served_len();
+                (object.memory_bytes(), frame + frame / 2)
+            }
+            _ => (0, 0),
         };
-        let (new_size, old_size) = (size(&self.object), size(&self.previous));
+        let ((new_size, new_frames), (old_size, old_frames)) =
+            (sizes(&self.object), sizes(&self.previous));
         FIXED
             + self.key.len()
+            + old_size
             + if self.object.is_some() {
-                2 * new_size + new_size / 2 + old_size
+                new_size + new_frames
             } else {
-                3 * old_size + old_size / 2
+                // The deleted object is whole.
+                2 * old_frames
             }
     }
 

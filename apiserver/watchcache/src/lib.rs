@@ -3,7 +3,8 @@
 //!
 //! [`storage::Store`] ──range, watch──► [`Cacher`] (map + event ring) ──► lists, gets, [`CacheWatcher`]s
 //!
-//! Invariants: no value is parsed beyond its head, and none is copied for a reader.
+//! Invariants: no value is parsed beyond its head, and none is copied for a reader, except objects
+//! that resemble others, which share bytes ([`machinery::SimilarObjects`]).
 //! Lists never block the writer: they read a persistent map. Watchers are pulled: a
 //! watcher is a position in the shared ring and owns no buffer of live events. One that
 //! falls behind the ring continues in the store's history, so that 410 follows compaction

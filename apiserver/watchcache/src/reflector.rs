@@ -8,7 +8,6 @@ use machinery::{ExponentialBackoff, FailureLogLimiter};
 use storage::{Error, RangeRequest, StoreWatch};
 use tokio::sync::watch;
 
-use crate::event::decode;
 use crate::snapshot::{CacheSnapshot, ObjectMap};
 use crate::watch_cache::WatchCache;
 
@@ -67,7 +66,7 @@ async fn list(shared: &WatchCache) -> storage::StoreResult<Box<dyn StoreWatch>> 
         range.revision = page.revision;
         let last = page.kvs.last().map(|e| format!("{}\0", e.key));
         for entry in page.kvs {
-            let slot = decode(&entry.key, &entry.value, entry.mod_revision);
+            let slot = shared.decode(&entry.key, &entry.value, entry.mod_revision);
             map.insert_mut(entry.key, slot);
         }
         match last {

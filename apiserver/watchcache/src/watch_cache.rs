@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use machinery::Object;
+use machinery::{Object, SimilarObjects};
 use parking_lot::{Mutex, RwLock};
 use storage::{Store, WatchResponse};
 use tokio::sync::{Notify, watch};
@@ -125,6 +125,8 @@ pub(crate) struct WatchCache {
     pub(crate) progress: watch::Sender<CacheProgress>,
     pub(crate) ring_bytes: AtomicUsize,
     pub(crate) decoded_writes: DecodedWrites,
+    /// Where objects of one name resemble each other.
+    similar: Option<SimilarObjects>,
     /// See [`crate::WatchCaches::expire_watches`]; 0: all clients know revisions of this store.
     watch_floor: AtomicU64,
     /// Watches of an earlier term end.
@@ -145,6 +147,7 @@ impl WatchCache {
         } else {
             CachePhase::Filling
         };
+        let has_similar = config.similar_prefixes.iter().any(|p| p == prefix);
         Arc::new(Self {
             prefix: prefix.into(),
             store,
@@ -165,6 +168,7 @@ impl WatchCache {
             progress: watch::Sender::new(CacheProgress { phase, revision: 0 }),
             ring_bytes: AtomicUsize::new(0),
             decoded_writes: DecodedWrites::default(),
+            similar: has_similar.then(SimilarObjects::new),
             watch_floor: AtomicU64::new(0),
             watch_term: AtomicU64::new(0),
             budget,
@@ -243,10 +247,14 @@ impl WatchCache {
             .send_modify(|p| p.phase = CachePhase::Unconvertible);
     }
 
-    /// Decodes a value of the watch, unless its writer has decoded it already.
-    fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
+    /// Decodes a value of the store, unless its writer has decoded it already.
+    pub(crate) fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
         let decoded_write = self.decoded_writes.take(key, revision);
-        decoded_write.map_or_else(|| decode(key, value, revision), Ok)
+        let object = decoded_write.map_or_else(|| decode(key, value, revision), Ok)?;
+        Ok(match &self.similar {
+            Some(similar) => similar.share(last_segment(key), object),
+            None => object,
+        })
     }
 
     /// The object at a key if the cache has exactly this revision of it.

@@ -147,7 +147,7 @@ impl WebhookClientManager {
         let spec = match self.services.get(at).await {
             Ok(service_object) => {
                 let service_object =
-                    machinery::json::from_slice::<WebhookServiceFields>(service_object.bytes());
+                    machinery::json::from_slice::<WebhookServiceFields>(&service_object.bytes());
                 Some(service_object.map_err(|e| e.to_string())?.spec)
             }
             // An agent has no right to read Services.

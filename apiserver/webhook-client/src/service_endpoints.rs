@@ -112,7 +112,7 @@ fn host_and_port(host: &str, port: u16) -> String {
 }
 
 fn slice_addresses(slice: &Object, port_name: &str) -> Vec<String> {
-    let Ok(fields) = machinery::json::from_slice::<EndpointSliceFields>(slice.bytes()) else {
+    let Ok(fields) = machinery::json::from_slice::<EndpointSliceFields>(&slice.bytes()) else {
         return Vec::new();
     };
     let endpoints = fields.endpoints.unwrap_or_default();
@@ -128,7 +128,7 @@ fn slice_addresses(slice: &Object, port_name: &str) -> Vec<String> {
 }
 
 fn endpoints_addresses(endpoints: &Object, port_name: &str) -> Vec<String> {
-    let Ok(fields) = machinery::json::from_slice::<EndpointsFields>(endpoints.bytes()) else {
+    let Ok(fields) = machinery::json::from_slice::<EndpointsFields>(&endpoints.bytes()) else {
         return Vec::new();
     };
     let mut all = Vec::new();

@@ -74,7 +74,7 @@ impl ResourceDetector {
         if work.meta().label(REMOVAL_AWAITED_BY).is_none() {
             return;
         }
-        let Ok(view) = machinery::json::from_slice::<WorkManifests>(work.bytes()) else {
+        let Ok(view) = machinery::json::from_slice::<WorkManifests>(&work.bytes()) else {
             return;
         };
         let Some(manifest) = view.spec.manifests().first() else {

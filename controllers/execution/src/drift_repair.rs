@@ -37,7 +37,7 @@ impl ExecutionController {
         let current = self.with_call_timeout(api.get(at)).await;
         let current = current.as_ref().unwrap_or(observed);
         let bytes = estimate_encoded_tree_bytes(target.manifest.bytes())
-            + estimate_encoded_tree_bytes(current.bytes());
+            + estimate_encoded_tree_bytes(&current.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
         let observed = current.value().ok()?;
         let desired = desired_object(target.manifest.tree().ok()?, &observed)?;

@@ -47,7 +47,7 @@ struct MetadataWithManagers {
 impl FieldManagers {
     /// The managers of an object; `None` if the server does not track them.
     pub(crate) fn from_object(object: &Object) -> Option<Self> {
-        let parsed: ObjectWithManagers = machinery::json::from_slice(object.bytes()).ok()?;
+        let parsed: ObjectWithManagers = machinery::json::from_slice(&object.bytes()).ok()?;
         let mut entries = parsed.metadata.managed_fields;
         entries.truncate(MAX_MANAGERS);
         (!entries.is_empty()).then_some(Self(entries))

@@ -67,7 +67,7 @@ struct WorkWithManifestIdentities {
 /// The kinds of a Work's manifests; empty if the Work cannot be parsed.
 pub(crate) fn manifest_kinds(work: &Object) -> Vec<Gvk> {
     let read: WorkWithManifestIdentities =
-        machinery::json::from_slice(work.bytes()).unwrap_or_default();
+        machinery::json::from_slice(&work.bytes()).unwrap_or_default();
     read.spec
         .manifests()
         .iter()

@@ -1,6 +1,6 @@
 //! A Work as the execution controller reads it: its manifests stay encoded, as parts of
-//! the bytes that the informer holds. A tree of a manifest is made for one comparison and
-//! goes before the member is written to.
+//! the Work's bytes. A tree of a manifest is made for one comparison and goes before the
+//! member is written to.
 //!
 //! Members that do not answer therefore hold one version of each Work that is being
 //! applied, and those fields of the objects to write that differ from its manifests.
@@ -39,9 +39,10 @@ pub(crate) struct EncodedWork {
 
 impl EncodedWork {
     pub(crate) fn parse(object: &Object) -> serde_json::Result<Self> {
-        let work: WorkFields<'_> = machinery::json::from_slice(object.bytes())?;
+        let bytes = object.bytes();
+        let work: WorkFields<'_> = machinery::json::from_slice(&bytes)?;
         let manifests = work.spec.workload.manifests.iter();
-        let part = |raw: &&RawValue| object.bytes().slice_ref(raw.get().as_bytes());
+        let part = |raw: &&RawValue| bytes.slice_ref(raw.get().as_bytes());
         let overridden = work.metadata.annotations.get(OVERRIDDEN_FIELDS);
         let overridden = overridden.and_then(|text| machinery::json::from_str(text).ok());
         Ok(Self {
@@ -260,8 +261,9 @@ impl<'a> MappedManifest<'a> {
 
 /// A hash of what an object says: of all its fields but the metadata and the status.
 pub(crate) fn content_hash(object: &Object) -> u64 {
+    let bytes = object.bytes();
     let fields: BTreeMap<String, &RawValue> =
-        machinery::json::from_slice(object.bytes()).unwrap_or_default();
+        machinery::json::from_slice(&bytes).unwrap_or_default();
     let mut hasher = DefaultHasher::new();
     for (name, value) in fields {
         if !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()) {

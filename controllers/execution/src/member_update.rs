@@ -67,7 +67,7 @@ impl ExecutionController {
     ) -> Result<MemberObjectDecision, PropagationFailure> {
         let manifest = target.manifest;
         let bytes = estimate_encoded_tree_bytes(manifest.bytes())
-            + estimate_encoded_tree_bytes(observed.bytes());
+            + estimate_encoded_tree_bytes(&observed.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
         let observed = observed.value().map_err(PropagationFailure::compute)?;
         let mut tree = manifest.tree().map_err(PropagationFailure::compute)?;
@@ -148,7 +148,7 @@ impl ExecutionController {
         current: &Object,
     ) -> Option<String> {
         let bytes = estimate_encoded_tree_bytes(target.manifest.bytes())
-            + estimate_encoded_tree_bytes(current.bytes());
+            + estimate_encoded_tree_bytes(&current.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
         let observed = current.value().ok()?;
         let desired = desired_object(target.manifest.tree().ok()?, &observed)?;

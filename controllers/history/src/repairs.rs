@@ -24,7 +24,8 @@ struct WorkConditions {
 
 /// The condition about repairs. A Work without one costs a search in its text.
 fn repaired_condition(work: &Object) -> Option<Condition> {
-    let text = std::str::from_utf8(work.bytes()).ok()?;
+    let bytes = work.bytes();
+    let text = std::str::from_utf8(&bytes).ok()?;
     if !text.contains(DRIFT_REPAIRED) {
         return None;
     }

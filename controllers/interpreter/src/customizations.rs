@@ -74,7 +74,7 @@ impl BuildableInterpreterRuleIndex for ScriptIndex {
         for object in all {
             let name: Arc<str> = object.name().into();
             let spec = match machinery::json::from_slice::<ResourceInterpreterCustomization>(
-                object.bytes(),
+                &object.bytes(),
             ) {
                 Ok(spec) => {
                     PARSE_FAILURES.record_success(object.uid());
@@ -175,7 +175,7 @@ mod tests {
     fn a_deleted_customization_that_failed_to_parse_is_forgotten() {
         let broken = object(json!({"metadata": {"name": "b", "uid": "broken"}, "spec": {}}));
         let parsed =
-            machinery::json::from_slice::<ResourceInterpreterCustomization>(broken.bytes());
+            machinery::json::from_slice::<ResourceInterpreterCustomization>(&broken.bytes());
         let reason = parsed.err().unwrap().to_string();
         let before = ScriptIndex::build([&broken], &ScriptIndex::default());
         ScriptIndex::build([], &before);

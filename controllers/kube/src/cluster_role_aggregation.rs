@@ -58,7 +58,8 @@ pub(crate) fn start(context: &ControllerContext) {
 }
 
 fn may_aggregate(role: &Object) -> bool {
-    let mut windows = role.bytes().windows(AGGREGATION_FIELD.len());
+    let bytes = role.bytes();
+    let mut windows = bytes.windows(AGGREGATION_FIELD.len());
     windows.any(|window| window == AGGREGATION_FIELD)
 }
 

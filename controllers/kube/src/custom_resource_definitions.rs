@@ -132,7 +132,7 @@ impl CustomResourceDefinitionController {
         let newest = self.api.list(all, &ListOptions::default()).await?;
         let mut taken_names = Vec::new();
         for other in newest.items.iter().filter(|other| other.name() != name) {
-            let other = DefinitionSummary::decode(other.bytes());
+            let other = DefinitionSummary::decode(&other.bytes());
             let other = other.map_err(|e| Error::Protocol(e.to_string()))?;
             if other.group == group {
                 taken_names.push(other.accepted);

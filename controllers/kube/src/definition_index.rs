@@ -32,7 +32,7 @@ impl DefinitionIndex {
             return;
         };
         // One that cannot be read is not served either, and has no names.
-        let summary = DefinitionSummary::decode(new.bytes()).unwrap_or_default();
+        let summary = DefinitionSummary::decode(&new.bytes()).unwrap_or_default();
         by_name.insert(new.name().to_owned(), summary);
     }
 

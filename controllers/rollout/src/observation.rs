@@ -90,7 +90,7 @@ fn observe_work(
         observed.work_revision = revision;
     }
     observed.replicas.available = None;
-    let Ok(report) = machinery::json::from_slice::<ReportedWork>(work.bytes()) else {
+    let Ok(report) = machinery::json::from_slice::<ReportedWork>(&work.bytes()) else {
         return;
     };
     let status = report.status;

@@ -54,7 +54,7 @@ pub(crate) fn desired_replicas(target: &TargetCluster) -> ObservedReplicas {
 
 /// The replicas in the manifest of a Work; `None` if it is not that of a workload.
 pub(crate) fn replicas_of_manifest(work: &Object) -> Option<u64> {
-    let work = machinery::json::from_slice::<ReplicatedWork>(work.bytes()).ok()?;
+    let work = machinery::json::from_slice::<ReplicatedWork>(&work.bytes()).ok()?;
     let manifest = work.spec.workload.manifests.first()?;
     Some(manifest.spec.replicas.unwrap_or(DEFAULT_REPLICAS))
 }

@@ -12,7 +12,8 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// The encoded object with its origin. Values are copied as they are.
 pub(crate) fn stored_value(object: &Object, cluster: &str) -> Result<Bytes, serde_json::Error> {
-    let mut fields: RawFields<'_> = machinery::json::from_slice(object.bytes())?;
+    let bytes = object.bytes();
+    let mut fields: RawFields<'_> = machinery::json::from_slice(&bytes)?;
     let metadata = fields.get("metadata").map_or("{}", |raw| raw.get());
     let mut metadata: RawFields<'_> = machinery::json::from_str(metadata)?;
     let annotations = metadata.get("annotations").map(|raw| raw.get());
@@ -56,7 +57,7 @@ mod tests {
             value["metadata"] = expected;
             assert_eq!(cached.value().unwrap(), value);
             let moved = cached.with_resource_version("x").unwrap();
-            let moved: Value = machinery::json::from_slice(moved.bytes()).unwrap();
+            let moved: Value = machinery::json::from_slice(&moved.bytes()).unwrap();
             assert_eq!(moved["metadata"]["resourceVersion"], "x");
         }
         let broken = json!({"metadata": {"name": "a", "annotations": [1]}});

@@ -92,7 +92,7 @@ fn exported_service_keys(work: &Object) -> Vec<String> {
 /// that reports a slice; the error says why it is refused.
 fn imported_slice(work: &Object, cluster: &str) -> Result<Value, String> {
     let decoded: WorkWithManifests =
-        machinery::json::from_slice(work.bytes()).map_err(|e| e.to_string())?;
+        machinery::json::from_slice(&work.bytes()).map_err(|e| e.to_string())?;
     let label = |key| work.meta().label(key).unwrap_or_default();
     let namespace = label(ENDPOINT_SLICE_SERVICE_NAMESPACE);
     let manifests = decoded.spec.workload.manifests;

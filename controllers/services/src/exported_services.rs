@@ -31,7 +31,8 @@ struct WorkConditions {
 
 /// Decodes a Work if it may contain a ServiceExport. Most Works do not, and are not parsed.
 fn decode_export_work(work: &Object) -> Option<PartialExportWork> {
-    let text = std::str::from_utf8(work.bytes()).ok()?;
+    let bytes = work.bytes();
+    let text = std::str::from_utf8(&bytes).ok()?;
     let mentioned = text.contains("\"ServiceExport\"");
     mentioned
         .then(|| machinery::json::from_str(text).ok())

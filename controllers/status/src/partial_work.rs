@@ -18,7 +18,7 @@ pub(crate) struct PartialWork {
 
 impl PartialWork {
     pub(crate) fn from_object(work: &Object) -> Result<Self, object::MalformedObject> {
-        Ok(machinery::json::from_slice(work.bytes())?)
+        Ok(machinery::json::from_slice(&work.bytes())?)
     }
 
     pub(crate) fn manifests(&self) -> &[ManifestIdentity] {

@@ -33,7 +33,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let allowed = read_own_status("Cpus_allowed_list:")?;
     let one = allowed.split([',', '-']).next().unwrap_or(&allowed);
     let cores = thread::available_parallelism()?.get();
-    let size = format!("an object of {} bytes", object.bytes().len());
+    let size = format!("an object of {} bytes", object.encoded_len());
 
     // Alternating rounds, so that the machine's speed affects both alike.
     let (mut alone, mut together) = (f64::INFINITY, f64::INFINITY);

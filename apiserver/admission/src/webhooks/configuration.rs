@@ -121,7 +121,7 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
     for configuration in sorted {
         let (name, uid) = (configuration.name(), configuration.uid());
         let written = match machinery::json::from_slice::<AdmissionWebhookConfiguration>(
-            configuration.bytes(),
+            &configuration.bytes(),
         ) {
             Ok(written) => written,
             Err(error) => {

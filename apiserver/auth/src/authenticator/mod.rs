@@ -494,7 +494,7 @@ fn stored_token(secret: &Object) -> Option<String> {
         data: Option<HashMap<String, String>>,
     }
     use base64::Engine;
-    let data: TokenSecretData = machinery::json::from_slice(secret.bytes()).ok()?;
+    let data: TokenSecretData = machinery::json::from_slice(&secret.bytes()).ok()?;
     let raw = base64::engine::general_purpose::STANDARD
         .decode(data.data?.get("token")?)
         .ok()?;

@@ -72,7 +72,7 @@ fn parse_ca(
 impl ExtensionAuthentication {
     pub(super) fn parse(map: &Object) -> Result<Self, String> {
         let ExtensionAuthenticationData { data } =
-            machinery::json::from_slice(map.bytes()).map_err(|e| e.to_string())?;
+            machinery::json::from_slice(&map.bytes()).map_err(|e| e.to_string())?;
         let trust = Self {
             client_ca: parse_ca(&data, "client-ca-file")?,
             request_header_ca: parse_ca(&data, "requestheader-client-ca-file")?,

@@ -142,7 +142,7 @@ impl RbacPolicy {
         let key = object_key(object);
         match kind {
             RbacKind::ClusterRole | RbacKind::Role => {
-                let rules = machinery::json::from_slice::<RoleRules>(object.bytes())
+                let rules = machinery::json::from_slice::<RoleRules>(&object.bytes())
                     .ok()
                     .and_then(|v| v.rules)
                     .unwrap_or_default();
@@ -153,7 +153,7 @@ impl RbacPolicy {
             }
             RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => {
                 self.unbind(&key);
-                if let Ok(view) = machinery::json::from_slice::<RoleBindingJson>(object.bytes()) {
+                if let Ok(view) = machinery::json::from_slice::<RoleBindingJson>(&object.bytes()) {
                     self.bind(key, view);
                 }
             }

@@ -17,12 +17,13 @@ use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;
 use metrics_adapter::metrics_api::METRICS_GROUPS;
 use registry::{LoopbackApi, Registry, RegistryOptions};
-use watchcache::{WatchCacheConfig, WatchCaches};
+use watchcache::WatchCaches;
 use webhook_client::{ServiceRouting, WebhookClientManager};
 
 use super::options::StandaloneServerOptions;
 use super::request_access::RequestAccess;
 use crate::storage_engine::OpenedStorageEngine;
+use crate::watch_cache_config::watch_cache_config;
 use crate::{running_server, script_flags};
 
 pub(super) struct StandaloneResources {
@@ -45,7 +46,7 @@ impl StandaloneResources {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
         let chain = admission_chain(options, access, clock);
-        let watch_caches = WatchCaches::new(engine.store(), WatchCacheConfig::default());
+        let watch_caches = WatchCaches::new(engine.store(), watch_cache_config());
         let metrics_adapter = MetricsAdapter::default();
         let mut computed_resources = std::mem::take(&mut options.computed_resources);
         if options.federation {

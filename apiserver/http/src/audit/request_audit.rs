@@ -177,7 +177,7 @@ impl RequestAudit {
     pub(crate) fn log_response_list(&self, list: &ObjectListPage) {
         let mut fields = self.fields.lock();
         if let Some(redaction) = self.redaction(&fields, AuditLevel::RequestResponse) {
-            let items = list.items.iter().map(|object| object.bytes().len());
+            let items = list.items.iter().map(|object| object.encoded_len());
             if items.sum::<usize>() > MAX_EVENT_BYTES {
                 fields.annotations.insert(TRUNCATED, "true".to_owned());
                 return;

@@ -372,7 +372,7 @@ where
     }
 
     fn apply(&self) {
-        let decode = |object: &Object| match machinery::json::from_slice(object.bytes()) {
+        let decode = |object: &Object| match machinery::json::from_slice(&object.bytes()) {
             Ok(decoded) => Some(decoded),
             Err(e) => {
                 tracing::warn!(name = object.name(), error = %e, "ignoring an object of flow control");

@@ -160,7 +160,7 @@ fn resource_amounts(sums: &mut ResourceTotals, resources: ResourceList) -> Amoun
 
 /// Decodes an object; one that cannot be decoded is logged and counts as empty.
 pub(crate) fn decode_or_none<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
-    let parsed = machinery::json::from_slice(object.bytes());
+    let parsed = machinery::json::from_slice(&object.bytes());
     if let Err(error) = &parsed {
         tracing::debug!(%error, ?object, "cannot decode the object; it is not counted");
     }

@@ -17,11 +17,11 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use machinery::delta_codec;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::bounded_cache::BoundedCache;
 use super::database::SqlRevision;
-use super::delta_codec;
 use super::options::DeltaOptions;
 use crate::encryption::is_encrypted;
 

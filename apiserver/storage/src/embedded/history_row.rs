@@ -1,11 +1,11 @@
 //! Inserts and reads rows of the history, whose values are whole or deltas.
 
 use bytes::Bytes;
+use machinery::delta_codec;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
 
 use super::database::SqlRevision;
-use super::delta_codec;
 use super::delta_encoder::{DeltaEncoder, StoredValue};
 
 /// The columns of [`read_stored`], in a query of `history` with [`BASE_JOIN`].

@@ -14,7 +14,6 @@ mod batch_tx;
 mod bounded_cache;
 mod checkpoint;
 mod database;
-mod delta_codec;
 mod delta_encoder;
 mod engine;
 mod event_ring;

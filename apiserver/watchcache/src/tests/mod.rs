@@ -4,6 +4,7 @@ mod embedded;
 mod freshness;
 mod lists;
 mod model;
+mod similar_objects;
 mod watches;
 
 use std::collections::BTreeMap;

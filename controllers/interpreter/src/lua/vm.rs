@@ -153,7 +153,7 @@ impl LuaArg {
     ) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
-                let json = FlatJson::from_object(object.bytes(), kind);
+                let json = FlatJson::from_object(&object.bytes(), kind);
                 let json = json.map_err(mlua::Error::runtime)?;
                 tables.to_lua(lua, &Arc::new(json), Some(cursor))
             }
@@ -164,7 +164,7 @@ impl LuaArg {
 
     pub(super) fn approximate_bytes(&self) -> usize {
         match self {
-            Self::Object(object, _) => object.bytes().len(),
+            Self::Object(object, _) => object.encoded_len(),
             Self::Json(json) => json.approximate_bytes(),
             Self::Count(_) => 0,
         }

@@ -89,7 +89,7 @@ pub(crate) fn parse_object<T: serde::de::DeserializeOwned>(
     object: &Object,
     what: &'static str,
 ) -> Result<T, Error> {
-    machinery::json::from_slice(object.bytes()).map_err(|e| Error::Malformed {
+    machinery::json::from_slice(&object.bytes()).map_err(|e| Error::Malformed {
         what,
         source: e.into(),
     })

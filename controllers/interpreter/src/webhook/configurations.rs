@@ -147,7 +147,7 @@ impl BuildableInterpreterRuleIndex for SortedInterpreterWebhooks {
         for object in all {
             let name = object.name();
             let read = machinery::json::from_slice::<ResourceInterpreterWebhookConfiguration>(
-                object.bytes(),
+                &object.bytes(),
             );
             let webhooks = read.map(|c| {
                 c.webhooks

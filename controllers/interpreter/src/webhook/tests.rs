@@ -156,7 +156,7 @@ async fn every_operation_can_use_a_webhook() {
     };
     let fixture = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
     let (interpreter, thing) = (&fixture.interpreter, thing());
-    let mut tree: Value = machinery::json::from_slice(thing.bytes()).unwrap();
+    let mut tree: Value = machinery::json::from_slice(&thing.bytes()).unwrap();
     set_type_meta(&mut tree, &THING);
     let replicas = interpreter.replicas(&THING, &thing).await.unwrap().unwrap();
     let cpu = json!({"resourceRequest": {"cpu": "1"}});

@@ -63,7 +63,8 @@ pub(crate) fn encode_document(
     object: &Object,
     selection: &IndexedSelection,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let fields: ObjectFields<'_> = machinery::json::from_slice(object.bytes())?;
+    let bytes = object.bytes();
+    let fields: ObjectFields<'_> = machinery::json::from_slice(&bytes)?;
     let document = Document {
         api_version: selection.kind.api_version(),
         kind: &selection.kind.kind,

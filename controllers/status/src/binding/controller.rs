@@ -550,7 +550,7 @@ struct PartialTemplateStatus {
 }
 
 fn read_status(template: &Object) -> Result<PartialTemplateStatus, Error> {
-    machinery::json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
+    machinery::json::from_slice(&template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
 }
 
 #[cfg(test)]

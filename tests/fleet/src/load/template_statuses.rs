@@ -50,7 +50,7 @@ impl ReflectorSink for TemplateSink {
     fn end_list(&mut self) {}
 
     fn upsert(&mut self, object: Object) {
-        let fields = machinery::json::from_slice::<TemplateFields>(object.bytes());
+        let fields = machinery::json::from_slice::<TemplateFields>(&object.bytes());
         let replicas = fields.map_or(0, |fields| fields.status.ready_replicas);
         let mut ready = self.ready.lock();
         let is_changed = if replicas == self.expected_replicas {

@@ -108,7 +108,7 @@ impl MemberApiServer {
             Method::GET => self.list(&target, query),
             Method::POST if is_collection => {
                 let object = self.store.create(&target, parse_body(body)?)?;
-                Ok(MemberReply::Created(object.bytes().clone()))
+                Ok(MemberReply::Created(object.bytes()))
             }
             Method::PUT if !is_collection => {
                 Ok(document(&self.store.update(&target, parse_body(body)?)?))
@@ -154,7 +154,7 @@ impl MemberApiServer {
             if n > 0 {
                 body.push(b',');
             }
-            body.extend_from_slice(object.bytes());
+            body.extend_from_slice(&object.bytes());
         }
         body.extend_from_slice(b"]}");
         Ok(MemberReply::Document(body.into()))
@@ -186,7 +186,7 @@ fn selector(query: &MemberQuery) -> Result<LabelSelector, Status> {
 }
 
 fn document(object: &Object) -> MemberReply {
-    MemberReply::Document(object.bytes().clone())
+    MemberReply::Document(object.bytes())
 }
 
 fn parse_body(body: &[u8]) -> Result<Value, Status> {

@@ -52,7 +52,7 @@ impl ObjectEvent {
             (_, false) => return None,
         };
         let mut line = format!("{{\"type\":\"{}\",\"object\":", kind.as_str()).into_bytes();
-        line.extend_from_slice(self.object.bytes());
+        line.extend_from_slice(&self.object.bytes());
         line.extend_from_slice(b"}\n");
         Some(line.into())
     }

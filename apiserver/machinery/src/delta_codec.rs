@@ -11,8 +11,8 @@
 
 use flate2::Crc;
 
-use crate::store::MAX_REQUEST_BYTES;
-
+/// The length of the longest value; the store takes no longer ones.
+const MAX_VALUE_BYTES: usize = 4 << 20;
 /// The length of the blocks by which equal runs are found.
 const BLOCK_BYTES: usize = 16;
 /// The distance between two blocks of the base in its index: every equal run of
@@ -23,10 +23,10 @@ const CRC_BYTES: usize = 4;
 /// A delta is damaged, or belongs to another base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a stored difference does not fit its base: {0}")]
-pub(super) struct DeltaError(&'static str);
+pub struct DeltaError(&'static str);
 
 /// The delta that [`decode`] turns into `value` again with the same base.
-pub(super) fn encode(base: &[u8], value: &[u8]) -> Vec<u8> {
+pub fn encode(base: &[u8], value: &[u8]) -> Vec<u8> {
     let mut delta = DeltaWriter::new(value);
     let index = BlockIndex::new(base);
     let mut position = 0;
@@ -54,10 +54,10 @@ pub(super) fn encode(base: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// The value that [`encode`] turned into this delta.
-pub(super) fn decode(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, DeltaError> {
+pub fn decode(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, DeltaError> {
     let mut reader = DeltaReader(delta);
     let length = reader.number()?;
-    if length > MAX_REQUEST_BYTES {
+    if length > MAX_VALUE_BYTES {
         return Err(DeltaError("the value is too long"));
     }
     let checksum = reader.bytes(CRC_BYTES)?;
