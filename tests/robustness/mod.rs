@@ -7,7 +7,7 @@
 //! | `startup_errors` | etcd is missing, wrongly configured or used by another program |
 //! | `disk_faults` | the disk of the embedded store: space, fsync, power |
 //! | `backup`, `backup_etcd` | a restore is killed, a backup is damaged; backup under writes |
-//! | `crash_store`, `crash_etcd`, `power_loss` | a process that writes to a store is killed, or its disk loses power |
+//! | `crash_store`, `crash_etcd`, `crash_etcd_deltas`, `power_loss` | a process that writes to a store is killed, or its disk loses power |
 //! | `rollout_crashes` | a server is killed at each write of a Rollout's status |
 //! | `consistent_reads` | none: one replica lists what another one wrote |
 //! | `storage_layout` | none: keys and values in etcd |
@@ -22,6 +22,7 @@ mod backup;
 mod backup_etcd;
 mod consistent_reads;
 mod crash_etcd;
+mod crash_etcd_deltas;
 mod crash_store;
 mod disk_faults;
 mod durability_check;

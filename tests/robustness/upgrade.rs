@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use client::{ResourcePath, WriteOptions};
 use harness::etcd::VERSION_3_5;
-use harness::objects::{CONFIG_MAPS, SECRETS, gvr};
+use harness::etcdctl::EtcdKeyValue;
+use harness::objects::{CONFIG_MAPS, SECRETS, WORKS, gvr};
 use harness::{ApiServerClient, EtcdCluster, ServerProcess};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -190,7 +191,7 @@ fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
 #[test]
 fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
     let Some(etcd) = restore_etcd() else { return };
-    etcd.etcdctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
+    etcd.etcdctl(&["put", FORMAT_KEY, "{\"format\":5}"]);
     let revision = || {
         let output = etcd.etcdctl(&["get", "none", "-w", "fields"]);
         let line = output.lines().find(|l| l.starts_with("\"Revision\""));
@@ -199,8 +200,8 @@ fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
     let before = revision();
     let output = startup_error(&etcd.endpoints(), &[]);
     let parts = [
-        "/registry/flotilla/format has format 3",
-        "knows only formats 1 to 2",
+        "/registry/flotilla/format has format 5",
+        "knows only formats 1 to 4",
     ];
     assert_contains_all(&output, &parts);
     assert_eq!(revision(), before);
@@ -219,11 +220,69 @@ async fn a_replica_ends_when_the_format_is_raised_beyond_it() {
     };
     let mut replica = ReplicaProcess::start("old", &etcd.endpoints(), &[]);
     replica.server.list(&SECRETS, "").await;
-    etcd.etcdctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
+    etcd.etcdctl(&["put", FORMAT_KEY, "{\"format\":5}"]);
     let ended = replica.wait_for_exit(EXIT_TIMEOUT).await;
     assert_eq!(ended.code(), Some(1));
     assert_contains_all(
         &replica.log(),
-        &["has format 3", "knows only formats 1 to 2"],
+        &["has format 5", "knows only formats 1 to 4"],
     );
+}
+
+/// One replica stores Works as differences, the other one does not have the flag.
+// proves: WRK-stored-once-converted
+#[tokio::test]
+async fn replicas_with_and_without_deltas_share_an_etcd() {
+    let Some(etcd) = EtcdCluster::start(VERSION_3_5, 1) else {
+        return;
+    };
+    let with_deltas = ReplicaProcess::start("deltas", &etcd.endpoints(), &["--etcd-deltas"]);
+    let format = etcd.etcdctl(&["get", FORMAT_KEY, "--print-value-only"]);
+    assert_eq!(format.trim(), "{\"format\":3}");
+    let without = ReplicaProcess::start("without", &etcd.endpoints(), &[]);
+    let prefix = "/registry/work.karmada.io/works/";
+    let is_delta = |kv: &EtcdKeyValue| kv.value.starts_with(b"flotilla:delta:v1:/registry/work");
+    for cluster in ["one", "two"] {
+        let namespace = format!("karmada-es-{cluster}");
+        with_deltas.server.create_namespace(&namespace).await;
+        with_deltas.server.create(work(&namespace)).await;
+    }
+    let stored = etcd.list_prefix(prefix);
+    assert!(stored.len() == 2 && stored.iter().all(is_delta));
+    assert_eq!(etcd.list_prefix("/registry/flotilla/bases/").len(), 1);
+    let works = without.server.list(&WORKS, "").await;
+    assert_eq!(works.len(), 2);
+    for work in works {
+        let manifest = &work["spec"]["workload"]["manifests"][0];
+        assert_eq!(manifest["data"]["text"], "configuration ".repeat(300));
+    }
+    let patch = json!({"metadata": {"labels": {"written-by": "without"}}});
+    without
+        .server
+        .merge_patch(&WORKS, "karmada-es-one", "settings", patch)
+        .await;
+    let stored = etcd.list_prefix(prefix);
+    assert_eq!(
+        stored.iter().map(is_delta).collect::<Vec<_>>(),
+        [false, true]
+    );
+    let now = with_deltas.server.get(&WORKS, "karmada-es-one", "settings");
+    assert_eq!(
+        now.await.unwrap()["metadata"]["labels"]["written-by"],
+        "without"
+    );
+}
+
+fn work(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "work.karmada.io/v1alpha1",
+        "kind": "Work",
+        "metadata": {"namespace": namespace, "name": "settings"},
+        "spec": {"workload": {"manifests": [{
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": "shop", "name": "settings"},
+            "data": {"text": "configuration ".repeat(300)},
+        }]}},
+    })
 }

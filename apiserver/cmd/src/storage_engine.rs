@@ -103,6 +103,12 @@ pub(crate) struct StorageArgs {
           conflicts_with_all = ["etcd_cafile", "etcd_certfile"],
           add = EffectiveMode::BehindHost)]
     etcd_certificates_secret: Option<String>,
+    /// Store a Work in etcd as its difference from a similar one, so that the manifest of a
+    /// template is stored once for all clusters. Set it after every replica was upgraded: a
+    /// version that does not know this form stops, and refuses to start on this etcd from
+    /// then on.
+    #[arg(long, requires = "etcd_servers")]
+    etcd_deltas: bool,
     /// The file containing configuration for encryption providers to be used for storing
     /// resources (EncryptionConfiguration, with the providers aesgcm, secretbox and
     /// identity). It is read once, at the start.
@@ -135,7 +141,12 @@ impl StorageArgs {
     pub(crate) fn backend(&self) -> anyhow::Result<StorageBackendConfig> {
         Ok(match self.etcd.options()? {
             None => StorageBackendConfig::Embedded { sync: true },
-            Some(options) => StorageBackendConfig::Etcd(options),
+            Some(mut options) => {
+                if self.etcd_deltas {
+                    options.deltas.keys = etcd_delta_options();
+                }
+                StorageBackendConfig::Etcd(options)
+            }
         })
     }
 }
@@ -191,11 +202,13 @@ impl StorageBackendConfig {
     }
 }
 
+/// The Works of one template have the same name in the namespaces of all clusters.
+const WORK_PREFIX: &str = "/registry/work.karmada.io/works/";
 /// The keys whose values the embedded store keeps as differences from similar ones: those that
-/// controllers write for each cluster, or again and again. The Works of one template have the same
-/// name in the namespaces of all clusters; the status of templates, bindings and Clusters changes.
+/// controllers write for each cluster, or again and again. The status of templates, bindings and
+/// Clusters changes.
 const DELTA_PREFIXES: [&str; 8] = [
-    "/registry/work.karmada.io/works/",
+    WORK_PREFIX,
     "/registry/work.karmada.io/resourcebindings/",
     "/registry/work.karmada.io/clusterresourcebindings/",
     "/registry/cluster.karmada.io/clusters/",
@@ -210,6 +223,15 @@ const DELTA_MINIMUM_BYTES: usize = 512;
 pub(crate) fn delta_options() -> DeltaOptions {
     DeltaOptions {
         prefixes: DELTA_PREFIXES.map(str::to_owned).into(),
+        minimum_bytes: DELTA_MINIMUM_BYTES,
+    }
+}
+
+/// The values that etcd keeps as differences. Where no other object resembles one, its base would be
+/// another key, which is deleted only by a later round.
+fn etcd_delta_options() -> DeltaOptions {
+    DeltaOptions {
+        prefixes: vec![WORK_PREFIX.to_owned()],
         minimum_bytes: DELTA_MINIMUM_BYTES,
     }
 }
@@ -263,6 +285,13 @@ impl OpenedStorageEngine {
                 Box::pin(check_foreign_data(&etcd, options)).await?;
                 // After the check, so that nothing is written to the data of another
                 // program.
+                let has_deltas = !options.deltas.keys.prefixes.is_empty();
+                let deltas = if has_deltas {
+                    format::DELTAS
+                } else {
+                    format::BASE
+                };
+                let format = format::union(format, deltas);
                 etcd.raise_format(format).await.map_err(etcd_error)?;
                 let engine = Arc::clone(&etcd) as Arc<dyn Store>;
                 Ok(Self {
@@ -449,7 +478,8 @@ fn etcd_error(error: Error) -> anyhow::Error {
 /// the stored format version allows them.
 async fn check_foreign_data(store: &EtcdStore, options: &etcd::EtcdOptions) -> anyhow::Result<()> {
     const LOOKED_AT: usize = 100;
-    let encrypts = store.format().await.map_err(etcd_error)? >= format::ENCRYPTED;
+    let stored_format = store.format().await.map_err(etcd_error)?;
+    let encrypts = format::has_encrypted_values(stored_format);
     // Every cluster has the namespace; the others are the first keys.
     let mut entries = Vec::from_iter(store.get("/registry/namespaces/default").await?);
     let range = RangeRequest {

@@ -74,4 +74,4 @@ macro_rules! contract {
     };
 }
 
-contract! { memory disk disk_without_sync #[harness::slow] etcd_34 etcd_35 }
+contract! { memory disk disk_without_sync #[harness::slow] etcd_34 etcd_35 etcd_deltas }

@@ -45,10 +45,7 @@ impl StoreUnderTest {
     /// All values are stored as deltas, however small.
     fn on_disk(options: EmbeddedStoreOptions) -> Self {
         let options = EmbeddedStoreOptions {
-            deltas: DeltaOptions {
-                prefixes: vec!["/".into()],
-                minimum_bytes: 0,
-            },
+            deltas: all_deltas(),
             ..options
         };
         let directory = tempfile::tempdir().unwrap();
@@ -66,29 +63,41 @@ impl StoreUnderTest {
 
     /// etcd 3.4, whose progress notifications are not reliable.
     pub(crate) async fn etcd_34() -> Option<Self> {
-        Self::etcd(
-            harness::etcd::VERSION_3_4,
-            ConsistentReadSupport::Unsupported,
-        )
-        .await
+        let support = ConsistentReadSupport::Unsupported;
+        Self::etcd(harness::etcd::VERSION_3_4, support, None).await
     }
 
     pub(crate) async fn etcd_35() -> Option<Self> {
-        Self::etcd(
-            harness::etcd::VERSION_3_5,
-            ConsistentReadSupport::ProgressRequest,
-        )
-        .await
+        let support = ConsistentReadSupport::ProgressRequest;
+        Self::etcd(harness::etcd::VERSION_3_5, support, None).await
     }
 
-    async fn etcd(version: &str, proof: ConsistentReadSupport) -> Option<Self> {
+    /// etcd 3.5; all values are stored as deltas.
+    pub(crate) async fn etcd_deltas() -> Option<Self> {
+        let support = ConsistentReadSupport::ProgressRequest;
+        Self::etcd(harness::etcd::VERSION_3_5, support, Some(all_deltas())).await
+    }
+
+    async fn etcd(
+        version: &str,
+        proof: ConsistentReadSupport,
+        deltas: Option<DeltaOptions>,
+    ) -> Option<Self> {
         let server = harness::EtcdCluster::start(version, 1)?;
+        let format = deltas.as_ref().map(|_| storage::format::DELTAS);
         let options = etcd::EtcdOptions {
             servers: vec![server.endpoints()],
             history_retention: None,
+            deltas: etcd::EtcdDeltaOptions {
+                keys: deltas.unwrap_or_default(),
+                ..etcd::EtcdDeltaOptions::default()
+            },
             ..etcd::EtcdOptions::default()
         };
         let store = Arc::new(EtcdStore::open(options).await.unwrap());
+        if let Some(format) = format {
+            store.raise_format(format).await.unwrap();
+        }
         assert_eq!(store.consistent_read_support(), proof);
         Some(Self {
             store: Arc::clone(&store) as ArcDynStore,
@@ -101,6 +110,13 @@ impl StoreUnderTest {
             StoreEngineHandle::Embedded(store, _) => store.close().await,
             StoreEngineHandle::Etcd(store, _) => store.close().await,
         }
+    }
+}
+
+fn all_deltas() -> DeltaOptions {
+    DeltaOptions {
+        prefixes: vec!["/".into()],
+        minimum_bytes: 0,
     }
 }
 

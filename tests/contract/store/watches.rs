@@ -54,14 +54,14 @@ pub(crate) async fn watch_delivers_previous_values(store: &ArcDynStore) {
 }
 
 pub(crate) async fn watch_is_limited_to_its_prefix(store: &ArcDynStore) {
-    let mut mine = store.watch("/foo/", 0).await.unwrap();
-    let mut all = store.watch("/", 0).await.unwrap();
-    create(store, "/foobar/a", "x").await;
-    create(store, "/fo/a", "x").await;
-    let at = create(store, "/foo/a", "x").await;
+    let mut mine = store.watch("/a/foo/", 0).await.unwrap();
+    let mut all = store.watch("/a/", 0).await.unwrap();
+    create(store, "/a/foobar/a", "x").await;
+    create(store, "/a/fo/a", "x").await;
+    let at = create(store, "/a/foo/a", "x").await;
     assert_eq!(
         format_events(&next_events(&mut mine, 1).await),
-        [format!("/foo/a=x@{at}")]
+        [format!("/a/foo/a=x@{at}")]
     );
     assert_eq!(next_events(&mut all, 3).await.len(), 3);
 }

@@ -4,11 +4,6 @@
 //! put ──[`DeltaEncoder`]──► row: delta, id of its base ──`read_stored`──► the value
 //!                    └────► base: id, value
 //!
-//! The values of keys with the same last segment, up to its first full stop, resemble each other:
-//! the Works of one template have the same name in the namespaces of all clusters, and the names of
-//! events begin with the object's, as do all versions of one object. Bytes are compared, and nothing
-//! is parsed; encrypted values resemble nothing, and are stored as they are.
-//!
 //! Invariants: a base is never changed, and its id never used for another one while the process
 //! runs. A base exists exactly as long as a row refers to it: it is written in the transaction of
 //! its first row, and deleted in that of its last one. Only the writer thread does either. A row
@@ -17,12 +12,10 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use machinery::delta_codec;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::bounded_cache::BoundedCache;
 use super::database::SqlRevision;
-use super::options::DeltaOptions;
+use crate::delta::{BaseGroup, BoundedCache, DeltaOptions, ShortestDelta, checked_delta};
 use crate::encryption::is_encrypted;
 
 /// Bytes of bases that the writer holds in memory; it reads others from the database.
@@ -30,14 +23,6 @@ const BASE_CACHE_BYTES: usize = 8 << 20;
 /// Groups whose bases the writer remembers. A forgotten one begins with the base of the row that
 /// is replaced.
 const MAX_GROUPS: usize = 1 << 16;
-/// The most bases of a group that a value is compared with: the content that clusters are at
-/// and the one before, each without and with a status.
-const MAX_GROUP_BASES: usize = 4;
-/// The bytes of a delta that hold what is each object's own: names, uid, times.
-const INTRINSIC_DELTA_BYTES: usize = 128;
-/// A delta of this part of the value is good: no other base is tried.
-const GOOD_DELTA_DIVISOR: usize = 8;
-
 /// What a row stores for a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoredValue {
@@ -50,20 +35,11 @@ pub(super) enum StoredValue {
     },
 }
 
-/// The bases of the values of one group.
-#[derive(Debug)]
-struct BaseGroup {
-    /// The last used one first.
-    bases: Vec<i64>,
-    /// Bytes of deltas since the last base was added, beyond [`INTRINSIC_DELTA_BYTES`] of each.
-    excess_bytes: usize,
-}
-
 /// Turns values into deltas within the transactions of the writer.
 #[derive(Debug)]
 pub(super) struct DeltaEncoder {
     options: DeltaOptions,
-    groups: BoundedCache<String, BaseGroup>,
+    groups: BoundedCache<String, BaseGroup<i64>>,
     bases: BoundedCache<i64, Bytes>,
     /// The number of rows in the database that refer to each base.
     references: HashMap<i64, i64>,
@@ -103,17 +79,15 @@ impl DeltaEncoder {
         previous: SqlRevision,
         value: &Bytes,
     ) -> rusqlite::Result<StoredValue> {
-        let Some(name) = self.group(key) else {
+        let Some(name) = self.options.group(key) else {
             return Ok(StoredValue::Whole);
         };
         if value.len() < self.options.minimum_bytes || is_encrypted(value) {
             return Ok(StoredValue::Whole);
         }
         if self.groups.get(&name).is_none() {
-            let group = BaseGroup {
-                bases: base_of_row(connection, previous)?.into_iter().collect(),
-                excess_bytes: 0,
-            };
+            let base = base_of_row(connection, previous)?;
+            let group = BaseGroup::new(base.into_iter().collect());
             self.groups.insert(name.clone(), group, 1);
         }
         let shortest = self.shortest_delta(connection, &name, value)?;
@@ -129,9 +103,7 @@ impl DeltaEncoder {
         };
         *self.pending.entry(base).or_default() += 1;
         if let Some(group) = self.groups.get_mut(&name) {
-            group.bases.retain(|id| *id != base);
-            group.bases.insert(0, base);
-            group.bases.truncate(MAX_GROUP_BASES);
+            group.record_use(base);
         }
         Ok(StoredValue::Delta {
             base,
@@ -140,59 +112,29 @@ impl DeltaEncoder {
         })
     }
 
-    /// The prefix and the name in a key, where its values are stored as deltas.
-    fn group(&self, key: &str) -> Option<String> {
-        let prefixes = &self.options.prefixes;
-        let prefix = prefixes.iter().find(|prefix| key.starts_with(&***prefix))?;
-        let segment = key[prefix.len()..].rsplit('/').next()?;
-        let name = segment.split('.').next()?;
-        Some(format!("{prefix}{name}"))
-    }
-
     fn shortest_delta(
         &mut self,
         connection: &Connection,
         name: &String,
         value: &[u8],
     ) -> rusqlite::Result<Option<(i64, Vec<u8>)>> {
-        let candidates = self.groups.get(name).map(|group| group.bases.clone());
-        let mut shortest: Option<(i64, Vec<u8>)> = None;
+        let candidates = self.groups.get(name).map(|group| group.bases().to_vec());
+        let mut shortest = ShortestDelta::new(value);
         for id in candidates.unwrap_or_default() {
             if self.count(id) == 0 {
                 continue;
             }
             let base = self.base(connection, id)?;
-            // A small value does not keep a large base in the database.
-            if base.len() > 2 * value.len() {
-                continue;
-            }
-            let Some(delta) = checked_delta(&base, value) else {
-                continue;
-            };
-            let length = delta.len();
-            if shortest.as_ref().is_none_or(|(_, s)| length < s.len()) {
-                shortest = Some((id, delta));
-            }
-            if length <= value.len() / GOOD_DELTA_DIVISOR {
+            if shortest.try_base(id, &base) {
                 break;
             }
         }
-        Ok(shortest)
+        Ok(shortest.finish())
     }
 
-    /// Whether a delta is short enough. Otherwise its value becomes a base: when the delta saves
-    /// less than half of the value, or when the deltas since the last base have cost as many
-    /// bytes as a base does, which may be closer to the next values.
     fn accept(&mut self, name: &String, delta: usize, value: usize) -> bool {
-        let Some(group) = self.groups.get_mut(name) else {
-            return false;
-        };
-        group.excess_bytes += delta.saturating_sub(INTRINSIC_DELTA_BYTES);
-        let accepted = delta <= value / 2 && group.excess_bytes <= value;
-        if !accepted {
-            group.excess_bytes = 0;
-        }
-        accepted
+        let group = self.groups.get_mut(name);
+        group.is_some_and(|group| group.accept(delta, value))
     }
 
     fn base(&mut self, connection: &Connection, id: i64) -> rusqlite::Result<Bytes> {
@@ -273,11 +215,4 @@ fn base_of_row(connection: &Connection, revision: SqlRevision) -> rusqlite::Resu
         .query_row(params![revision], |row| row.get(0))
         .optional()
         .map(Option::flatten)
-}
-
-/// The delta, if it gives the value again: no write is acknowledged that cannot be read.
-fn checked_delta(base: &[u8], value: &[u8]) -> Option<Vec<u8>> {
-    let delta = delta_codec::encode(base, value);
-    let decoded = delta_codec::decode(base, &delta);
-    (decoded.ok().as_deref() == Some(value)).then_some(delta)
 }

@@ -11,7 +11,6 @@
 //! the groups of the notifier change under one lock.
 
 mod batch_tx;
-mod bounded_cache;
 mod checkpoint;
 mod database;
 mod delta_encoder;
@@ -49,7 +48,7 @@ use self::health::StoreHealthReporter;
 pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
 use self::mvcc_index::IndexEntry;
 use self::notifier::WatchNotifier;
-pub use self::options::{DeltaOptions, EmbeddedStoreOptions};
+pub use self::options::EmbeddedStoreOptions;
 use self::read_pool::ReadConnectionPool;
 pub use self::restore::{EmbeddedRestoreOptions, restore};
 use self::watcher::EmbeddedWatch;

@@ -5,17 +5,8 @@ use std::time::Duration;
 
 use machinery::time::{Clock, SystemClock};
 
+use crate::delta::DeltaOptions;
 use crate::format;
-
-/// The keys whose values the embedded engine stores as deltas.
-#[derive(Clone, Debug, Default)]
-pub struct DeltaOptions {
-    /// Prefixes of keys. The values of keys with the same prefix and the same last segment, up to
-    /// its first full stop, resemble each other.
-    pub prefixes: Vec<String>,
-    /// Values of fewer bytes are stored whole.
-    pub minimum_bytes: usize,
-}
 
 /// The options of an embedded engine.
 #[derive(Clone)]

@@ -15,9 +15,10 @@ use super::database::{self, INCOMPLETE_RESTORE_DIR, LockedDataDirectory, wal_pat
 use super::delta_encoder::DeltaEncoder;
 use super::history_row::HistoryRow;
 use super::mvcc_index::MvccIndex;
-use super::options::{DeltaOptions, EmbeddedStoreOptions};
+use super::options::EmbeddedStoreOptions;
 use super::read_pool::read_row;
 use crate::backup::{self, BackupReader, BackupRecord, BackupSummary};
+use crate::delta::DeltaOptions;
 use crate::etcd::EtcdOptions;
 use crate::format;
 use crate::store::{Error, StoreResult};
@@ -88,7 +89,7 @@ fn check_restorable(
     options: &EmbeddedRestoreOptions,
 ) -> Result<(), String> {
     let header = &backup.header;
-    format::check("the backup", header.storage_format, format::NEWEST)
+    format::check("the backup", header.storage_format, format::NEWEST_BACKUP)
         .map_err(|e| e.to_string())?;
     let prefix = EtcdOptions::default().prefix;
     if header.storage_format >= format::ENCRYPTED && header.prefix != prefix {

@@ -31,7 +31,7 @@ pub fn unreadable_reason(value: &[u8]) -> Option<&str> {
     Some(std::str::from_utf8(reason).unwrap_or("the value cannot be decrypted"))
 }
 
-fn unreadable_placeholder(reason: &str) -> Bytes {
+pub(crate) fn unreadable_placeholder(reason: &str) -> Bytes {
     [UNREADABLE_PREFIX, reason.as_bytes()].concat().into()
 }
 

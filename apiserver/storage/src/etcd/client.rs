@@ -3,22 +3,26 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use etcd_client::proto::{PbKeyValue, PbResponseOp, PbTxnOpResponse};
+use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbResponseOp, PbTxnOpResponse};
 use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, PutOptions, TxnOp};
 use machinery::FailureLogLimiter;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use super::delta_bases::DeltaBases;
+use super::delta_value::encode_whole_value;
 use super::endpoints::{EtcdEndpoints, RetryPolicy};
-use super::error::{EtcdError, RetrySafety};
+use super::error::{EtcdError, RetrySafety, newest_read_error};
 use super::etcd_keys::{EtcdKeyCodec, to_etcd_revision, to_revision};
 use super::lease::LeaseManager;
 use super::progress_requests::AwaitedRevisionsByWatchPrefix;
 use super::version;
 use super::watch_stream::{EtcdWatchMessage, EtcdWatchStream};
+use crate::delta::DeltaOptions;
 use crate::store::{
-    Error, RangeRequest, RangeResponse, SingleKeyTxn, SingleKeyTxnOp, StoreResult, TxnResponse,
+    Error, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn, SingleKeyTxnOp, StoreResult,
+    TxnResponse,
 };
 
 /// A key that is never written; the header of its get response has the revision.
@@ -32,6 +36,7 @@ pub(super) struct EtcdClient {
     pub(super) endpoints: EtcdEndpoints,
     pub(super) keys: EtcdKeyCodec,
     leases: LeaseManager,
+    pub(super) deltas: DeltaBases,
     pub(super) progress_requests: AwaitedRevisionsByWatchPrefix,
     /// Whether every server runs a version with reliable progress responses.
     progress_reliable: AtomicBool,
@@ -46,11 +51,12 @@ pub(super) struct EtcdClient {
 }
 
 impl EtcdClient {
-    pub(super) fn new(endpoints: EtcdEndpoints, prefix: &str) -> Self {
+    pub(super) fn new(endpoints: EtcdEndpoints, prefix: &str, deltas: DeltaOptions) -> Self {
         Self {
             endpoints,
             keys: EtcdKeyCodec::new(prefix),
             leases: LeaseManager::default(),
+            deltas: DeltaBases::new(deltas),
             progress_requests: AwaitedRevisionsByWatchPrefix::default(),
             progress_reliable: AtomicBool::new(false),
             progress_disabled: AtomicBool::new(false),
@@ -221,7 +227,47 @@ impl EtcdClient {
         }
     }
 
+    pub(super) async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
+        let outer = self.keys.encode_key(key);
+        let response = self
+            .endpoints
+            .call(RetryPolicy::Repeatable, 0, |endpoint| {
+                let (mut kv, key) = (endpoint.kv.clone(), outer.clone());
+                async move { kv.get(key, None).await }
+            })
+            .await?
+            .0;
+        let revision = response.header.map_or(0, |h| to_revision(h.revision));
+        self.observe_revision(revision);
+        let kv = response.kvs.into_iter().next();
+        self.decode_newest(kv, revision).await
+    }
+
     pub(super) async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
+        let response = self.read_range(range, false).await?;
+        let current = response.header.map_or(0, |h| to_revision(h.revision));
+        let revision = match range.revision {
+            0 => current,
+            revision => revision,
+        };
+        let count = response.kvs.len() as u64;
+        let decoded = self.decode_key_values(response.kvs, revision).await;
+        Ok(RangeResponse {
+            remaining: to_revision(response.count).saturating_sub(count),
+            kvs: match range.revision {
+                0 => decoded.map_err(newest_read_error)?,
+                _ => decoded?,
+            },
+            revision,
+        })
+    }
+
+    /// The keys of a range as etcd stores them.
+    pub(super) async fn read_range(
+        &self,
+        range: &RangeRequest,
+        keys_only: bool,
+    ) -> StoreResult<PbRangeResponse> {
         let (start, end) = (
             self.keys.encode_key(&range.start),
             self.keys.encode_key(&range.end),
@@ -230,10 +276,13 @@ impl EtcdClient {
         let response = self
             .endpoints
             .call(RetryPolicy::Repeatable, range.revision, |endpoint| {
-                let options = GetOptions::new()
+                let mut options = GetOptions::new()
                     .with_range(end.clone())
                     .with_limit(limit)
                     .with_revision(to_etcd_revision(range.revision));
+                if keys_only {
+                    options = options.with_keys_only();
+                }
                 let (mut kv, start) = (endpoint.kv.clone(), start.clone());
                 async move { kv.get(start, Some(options)).await }
             })
@@ -242,22 +291,9 @@ impl EtcdClient {
             Ok(response) => response.0,
             Err(error) => return Err(self.complete_error(error).await),
         };
-        let current = response.header.map_or(0, |h| to_revision(h.revision));
-        self.observe_revision(current);
-        let count = response.kvs.len() as u64;
-        Ok(RangeResponse {
-            remaining: to_revision(response.count).saturating_sub(count),
-            kvs: response
-                .kvs
-                .into_iter()
-                .map(|kv| self.keys.decode_key_value(kv))
-                .collect(),
-            revision: if range.revision == 0 {
-                current
-            } else {
-                range.revision
-            },
-        })
+        let current = response.header.as_ref();
+        self.observe_revision(current.map_or(0, |h| to_revision(h.revision)));
+        Ok(response)
     }
 
     /// Fails for a revision from which no watch can start.
@@ -278,42 +314,76 @@ impl EtcdClient {
         }
     }
 
+    /// Commits a transaction whose value is stored whole.
     pub(super) async fn commit_txn(
         &self,
         txn: &SingleKeyTxn,
         lease: Option<i64>,
     ) -> Result<TxnResponse, EtcdError> {
         let key = self.keys.encode_key(&txn.key);
+        let write = match &txn.op {
+            SingleKeyTxnOp::Put { value, .. } => {
+                let options = lease.map(|id| PutOptions::new().with_lease(id));
+                TxnOp::put(key, encode_whole_value(value), options)
+            }
+            SingleKeyTxnOp::Delete => TxnOp::delete(key, None),
+        };
+        let result = self.send_txn(txn, &[], &[write]).await?;
+        self.txn_response(result).await
+    }
+
+    /// Sends a transaction that writes if the key is unchanged and `compares` hold.
+    pub(super) async fn send_txn(
+        &self,
+        txn: &SingleKeyTxn,
+        compares: &[Compare],
+        writes: &[TxnOp],
+    ) -> Result<EtcdTxnResult, EtcdError> {
+        let key = self.keys.encode_key(&txn.key);
         let response = self
             .endpoints
             .call_with_failure(RetryPolicy::NonRepeatable, 0, |endpoint| {
-                let write = match &txn.op {
-                    SingleKeyTxnOp::Put { value, .. } => {
-                        let options = lease.map(|id| PutOptions::new().with_lease(id));
-                        TxnOp::put(key.clone(), value.to_vec(), options)
-                    }
-                    SingleKeyTxnOp::Delete => TxnOp::delete(key.clone(), None),
-                };
                 let unchanged = Compare::mod_revision(
                     key.clone(),
                     CompareOp::Equal,
                     to_etcd_revision(txn.expected),
                 );
+                let compares = std::iter::once(unchanged).chain(compares.iter().cloned());
                 let request = etcd_client::Txn::new()
-                    .when([unchanged])
-                    .and_then([write])
+                    .when(compares.collect::<Vec<_>>())
+                    .and_then(writes)
                     .or_else([TxnOp::get(key.clone(), None)]);
                 let mut kv = endpoint.kv.clone();
                 async move { kv.txn(request).await }
             })
             .await?
             .0;
-        if response.succeeded {
-            let revision = response.header.map_or(0, |h| to_revision(h.revision));
-            self.observe_revision(revision);
+        let revision = response.header.map_or(0, |h| to_revision(h.revision));
+        self.observe_revision(revision);
+        Ok(EtcdTxnResult {
+            succeeded: response.succeeded,
+            revision,
+            current: match response.succeeded {
+                true => None,
+                false => first_key_value(response.responses),
+            },
+        })
+    }
+
+    pub(super) async fn txn_response(
+        &self,
+        result: EtcdTxnResult,
+    ) -> Result<TxnResponse, EtcdError> {
+        let EtcdTxnResult {
+            succeeded,
+            revision,
+            current,
+        } = result;
+        if succeeded {
             return Ok(TxnResponse::Committed { revision });
         }
-        let current = first_key_value(response.responses).map(|kv| self.keys.decode_key_value(kv));
+        let current = self.decode_newest(current, revision).await;
+        let current = current.map_err(EtcdError::not_retryable)?;
         Ok(TxnResponse::Conflict { current })
     }
 
@@ -355,6 +425,15 @@ impl EtcdClient {
             Err(error) => Err(self.complete_error(error).await),
         }
     }
+}
+
+/// The response to a transaction on one key.
+pub(super) struct EtcdTxnResult {
+    pub(super) succeeded: bool,
+    /// The revision of the store after the transaction.
+    pub(super) revision: u64,
+    /// The key as it is, where the transaction did not succeed.
+    pub(super) current: Option<PbKeyValue>,
 }
 
 /// The result of the `get` in the else branch of a transaction.

@@ -38,6 +38,16 @@ impl EtcdError {
         }
     }
 
+    /// The request was answered, and what follows failed.
+    pub(super) fn not_retryable(error: Error) -> Self {
+        Self {
+            error,
+            retry_safety: RetrySafety::NotRetryable,
+            lease_not_found: false,
+            permanent: false,
+        }
+    }
+
     /// `revision` is the requested revision, 0 where there is none. etcd does not name the compaction
     /// revision; the error has the lowest that it can be.
     pub(super) fn new(error: &etcd_client::Error, revision: u64) -> Self {
@@ -45,19 +55,13 @@ impl EtcdError {
             return Self::unavailable(error.to_string(), RetrySafety::MaybeApplied);
         };
         let message = status.message();
-        let final_error = |error| Self {
-            error,
-            retry_safety: RetrySafety::NotRetryable,
-            lease_not_found: false,
-            permanent: false,
-        };
         // Texts: etcd api/v3rpc/rpctypes/error.go.
         match () {
             () if message.contains("required revision has been compacted") => {
-                final_error(Error::Compacted { at: revision + 1 })
+                Self::not_retryable(Error::Compacted { at: revision + 1 })
             }
             () if message.contains("required revision is a future revision") => {
-                final_error(Error::Future {
+                Self::not_retryable(Error::Future {
                     requested: revision,
                     current: 0,
                 })
@@ -66,10 +70,10 @@ impl EtcdError {
             () if message.contains("request is too large")
                 || message.contains("received message larger than max") =>
             {
-                final_error(Error::TooLarge)
+                Self::not_retryable(Error::TooLarge)
             }
             () if message.contains("database space exceeded") => {
-                final_error(Error::NoSpace("etcd: database space exceeded".into()))
+                Self::not_retryable(Error::NoSpace("etcd: database space exceeded".into()))
             }
             () if message.contains("requested lease not found") => Self {
                 lease_not_found: true,
@@ -112,5 +116,16 @@ impl EtcdError {
             permanent,
             ..Self::unavailable(message, retry_safety)
         }
+    }
+}
+
+/// The error of a read of the newest revision. The base of the value went, and the revision was
+/// compacted, while it was read; the next read gets a newer one.
+pub(super) fn newest_read_error(error: Error) -> Error {
+    match error {
+        Error::Compacted { .. } => {
+            Error::Unavailable("the value was replaced while it was read".into())
+        }
+        other => other,
     }
 }

@@ -34,18 +34,19 @@ pub(super) async fn read(inner: &EtcdClient) -> StoreResult<(u32, u64)> {
         return Ok((BASE, 0));
     };
     let version = parse(inner, &entry)?;
-    format::check(&key_description(inner), version, format::NEWEST)?;
+    format::check(&key_description(inner), version, format::NEWEST_ETCD)?;
     Ok((version, entry.mod_revision))
 }
 
-/// Stores the version where there is none, and raises it to what the data needs.
-pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
+/// Stores the version where there is none, and raises it to include what the data needs. Returns
+/// whether there was none.
+pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<bool> {
     for _ in 0..MAX_ATTEMPTS {
         let (current, revision) = read(inner).await?;
-        if revision > 0 && current >= needed {
-            return Ok(current);
+        let version = format::union(current, needed);
+        if revision > 0 && current == version {
+            return Ok(false);
         }
-        let version = current.max(needed);
         let txn = SingleKeyTxn {
             key: FORMAT_KEY.into(),
             expected: revision,
@@ -56,7 +57,7 @@ pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
         };
         let written = inner.commit_txn(&txn, None).await.map_err(|f| f.error)?;
         if let TxnResponse::Committed { .. } = written {
-            return Ok(version);
+            return Ok(revision == 0);
         }
     }
     Err(Error::Unavailable(format!(

@@ -4,11 +4,19 @@
 //!
 //! etcd provides durability, order, revisions and history. This engine sends requests to
 //! a server that responds ([`endpoints`]), reopens broken watches at their revision
-//! ([`watcher`]), lets keys with a time to live share leases ([`lease`]), and compacts in
-//! one of all replicas ([`compaction`]).
+//! ([`watcher`]), lets keys with a time to live share leases ([`lease`]), compacts in
+//! one of all replicas ([`compaction`]), and stores similar values once:
+//!
+//! put ──[`delta_writer`]──► key: delta, name of its base ──[`delta_reader`]──► the value
+//!                    └────► base: value ──[`base_collection`]──► deleted after its last delta
 
+mod base_collection;
 mod client;
 mod compaction;
+mod delta_bases;
+mod delta_reader;
+mod delta_value;
+mod delta_writer;
 mod endpoints;
 mod error;
 mod etcd_keys;
@@ -17,6 +25,8 @@ mod lease;
 mod progress_requests;
 mod restore;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod tls_renewal;
 mod version;
 mod watch_stream;
@@ -35,15 +45,20 @@ pub(crate) use self::etcd_keys::EtcdKeyCodec;
 pub use self::restore::restore;
 
 use self::client::{EtcdClient, PROBE_INTERVAL};
-use self::endpoints::{EtcdEndpoints, RetryPolicy};
-use self::etcd_keys::to_revision;
+use self::endpoints::EtcdEndpoints;
 use self::watcher::EtcdWatch;
+use crate::delta::DeltaOptions;
+use crate::format::has_deltas;
 use crate::store::{
     ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse,
     SingleKeyTxn, SingleKeyTxnOp, Store, StoreResult, StoreWatch, TxnResponse,
 };
 
 const PROBES_PER_FORMAT_CHECK: usize = 5;
+/// Three times the interval of format checks.
+const DELTA_WRITE_DELAY: Duration = Duration::from_secs(30);
+/// A round reads all keys with values that may be deltas.
+const BASE_COLLECTION_INTERVAL: Duration = Duration::from_secs(1800);
 /// The interval at which the versions of the servers are read.
 const VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 const FIRST_VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -62,6 +77,29 @@ pub struct EtcdOptions {
     pub history_retention: Option<Duration>,
     /// How long [`EtcdStore::open`] waits until the cluster responds.
     pub open_timeout: Duration,
+    pub deltas: EtcdDeltaOptions,
+}
+
+/// Which values are stored as differences from similar ones, once [`EtcdStore::raise_format`] has
+/// allowed it. Differences are always read.
+#[derive(Clone, Debug)]
+pub struct EtcdDeltaOptions {
+    pub keys: DeltaOptions,
+    /// How long after its start a process stores whole values, where it finds data. In this time a
+    /// process that does not know deltas finds the raised format and stops.
+    pub write_delay: Duration,
+    /// The interval at which bases are deleted that no value needs.
+    pub collection_interval: Duration,
+}
+
+impl Default for EtcdDeltaOptions {
+    fn default() -> Self {
+        Self {
+            keys: DeltaOptions::default(),
+            write_delay: DELTA_WRITE_DELAY,
+            collection_interval: BASE_COLLECTION_INTERVAL,
+        }
+    }
 }
 
 impl Default for EtcdOptions {
@@ -73,6 +111,7 @@ impl Default for EtcdOptions {
             prefix: etcd_keys::ROOT_PREFIX.into(),
             history_retention: Some(Duration::from_secs(300)),
             open_timeout: Duration::from_secs(30),
+            deltas: EtcdDeltaOptions::default(),
         }
     }
 }
@@ -81,6 +120,7 @@ impl Default for EtcdOptions {
 /// dropping it.
 pub struct EtcdStore {
     client: Arc<EtcdClient>,
+    delta_write_delay: Duration,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -100,7 +140,11 @@ impl EtcdStore {
         let endpoints = EtcdEndpoints::new(&options.servers, options.tls.as_ref())
             .await
             .map_err(Error::Fatal)?;
-        let inner = Arc::new(EtcdClient::new(endpoints, &options.prefix));
+        let inner = Arc::new(EtcdClient::new(
+            endpoints,
+            &options.prefix,
+            options.deltas.keys,
+        ));
         inner.wait_until_ready(options.open_timeout).await?;
         format::read(&inner).await?;
         let all_known = inner.check_versions().await;
@@ -136,20 +180,32 @@ impl EtcdStore {
             let compacting = Arc::clone(&inner);
             tasks.spawn(async move { compaction::run(&compacting, every).await });
         }
+        let (collecting, interval) = (Arc::clone(&inner), options.deltas.collection_interval);
+        tasks.spawn(async move { base_collection::run(&collecting, interval).await });
         Ok(Self {
             client: inner,
+            delta_write_delay: options.deltas.write_delay,
             tasks: Mutex::new(tasks),
         })
     }
 
     /// Stores the format version ([`crate::format`]) where there is none and raises it to
-    /// `needed`. Returns the version that is stored afterwards.
+    /// include `needed`. Where that includes deltas, values are stored as such from then on.
     ///
     /// # Errors
     /// [`Error::Fatal`] when the stored version is higher than this program knows.
-    pub async fn raise_format(&self, needed: u32) -> StoreResult<u32> {
+    pub async fn raise_format(&self, needed: u32) -> StoreResult<()> {
         self.client.check_open()?;
-        format::raise(&self.client, needed).await
+        let is_new = format::raise(&self.client, needed).await?;
+        if has_deltas(needed) {
+            let delay = if is_new {
+                Duration::ZERO
+            } else {
+                self.delta_write_delay
+            };
+            self.client.deltas.enable_writes(delay);
+        }
+        Ok(())
     }
 
     /// The stored format version.
@@ -232,20 +288,7 @@ impl Store for EtcdStore {
 
     async fn get(&self, key: &str) -> StoreResult<Option<KeyValue>> {
         self.client.check_open()?;
-        let outer = self.client.keys.encode_key(key);
-        let response = self
-            .client
-            .endpoints
-            .call(RetryPolicy::Repeatable, 0, |endpoint| {
-                let (mut kv, key) = (endpoint.kv.clone(), outer.clone());
-                async move { kv.get(key, None).await }
-            })
-            .await?
-            .0;
-        self.client
-            .observe_revision(response.header.map_or(0, |h| to_revision(h.revision)));
-        let kv = response.kvs.into_iter().next();
-        Ok(kv.map(|kv| self.client.keys.decode_key_value(kv)))
+        self.client.get(key).await
     }
 
     async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
@@ -255,28 +298,26 @@ impl Store for EtcdStore {
 
     async fn commit(&self, txn: SingleKeyTxn) -> StoreResult<TxnResponse> {
         self.client.check_open()?;
-        let ttl = match &txn.op {
-            SingleKeyTxnOp::Put { value, ttl } => {
-                if txn.key.len() + value.len() > MAX_REQUEST_BYTES {
-                    return Err(Error::TooLarge);
-                }
-                *ttl
+        let committed = match &txn.op {
+            SingleKeyTxnOp::Put { value, .. }
+                if txn.key.len() + value.len() > MAX_REQUEST_BYTES =>
+            {
+                return Err(Error::TooLarge);
+            }
+            SingleKeyTxnOp::Put { ttl: Some(ttl), .. } => {
+                return self.client.put_with_ttl(&txn, *ttl).await;
+            }
+            SingleKeyTxnOp::Put { value, ttl: None } => {
+                Box::pin(self.client.commit_put(&txn, value)).await
             }
             // etcd would succeed without deleting anything.
             SingleKeyTxnOp::Delete if txn.expected == 0 => {
                 let current = self.get(&txn.key).await?;
                 return Ok(TxnResponse::Conflict { current });
             }
-            SingleKeyTxnOp::Delete => None,
+            SingleKeyTxnOp::Delete => self.client.commit_txn(&txn, None).await,
         };
-        match ttl {
-            Some(ttl) => self.client.put_with_ttl(&txn, ttl).await,
-            None => self
-                .client
-                .commit_txn(&txn, None)
-                .await
-                .map_err(|f| f.error),
-        }
+        committed.map_err(|failure| failure.error)
     }
 
     async fn watch(&self, prefix: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {

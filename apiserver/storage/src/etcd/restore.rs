@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{DeleteOptions, GetOptions};
+use etcd_client::DeleteOptions;
 use machinery::time::{Clock, SystemClock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use super::endpoints::{EtcdEndpoints, RetryPolicy};
 use super::etcd_keys::{EtcdKeyCodec, ROOT_PREFIX};
 use super::format::{self, FORMAT_KEY};
 use crate::backup::{self, BackupReader, BackupRecord, BackupSummary, SnapshotPage};
-use crate::format::{ENCRYPTED, NEWEST, check};
+use crate::format::{ENCRYPTED, NEWEST_BACKUP, check};
 use crate::store::{
     Error, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, StoreResult, TxnResponse, prefix_end,
 };
@@ -57,7 +57,11 @@ pub async fn restore(
     let endpoints = EtcdEndpoints::new(&options.servers, options.tls.as_ref())
         .await
         .map_err(Error::Fatal)?;
-    let client = Arc::new(EtcdClient::new(endpoints, &options.prefix));
+    let client = Arc::new(EtcdClient::new(
+        endpoints,
+        &options.prefix,
+        options.deltas.keys,
+    ));
     client.wait_until_ready(options.open_timeout).await?;
     check_revision(&client, &backup).await?;
     check_empty(&client, &options.prefix, replace).await?;
@@ -74,7 +78,7 @@ pub async fn restore(
 
 fn check_restorable(backup: &BackupSummary, prefix: &str) -> Result<(), String> {
     let header = &backup.header;
-    check("the backup", header.storage_format, NEWEST).map_err(|e| e.to_string())?;
+    check("the backup", header.storage_format, NEWEST_BACKUP).map_err(|e| e.to_string())?;
     let is_same_prefix =
         EtcdKeyCodec::new(prefix).encode_key(ROOT_PREFIX) == header.prefix.as_bytes();
     if header.storage_format >= ENCRYPTED && !is_same_prefix {
@@ -118,30 +122,6 @@ async fn check_empty(client: &EtcdClient, prefix: &str, replace: bool) -> StoreR
     )))
 }
 
-impl EtcdClient {
-    /// The keys of a range, without their values.
-    async fn keys_of(&self, range: &RangeRequest) -> StoreResult<Vec<Arc<str>>> {
-        let (start, end) = (
-            self.keys.encode_key(&range.start),
-            self.keys.encode_key(&range.end),
-        );
-        let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
-        let response = self
-            .endpoints
-            .call(RetryPolicy::Repeatable, 0, |endpoint| {
-                let options = GetOptions::new()
-                    .with_range(end.clone())
-                    .with_limit(limit)
-                    .with_keys_only();
-                let (mut kv, start) = (endpoint.kv.clone(), start.clone());
-                async move { kv.get(start, Some(options)).await }
-            })
-            .await?;
-        let keys = response.0.kvs.iter();
-        Ok(keys.map(|kv| self.keys.decode_key(&kv.key)).collect())
-    }
-}
-
 /// Deletes all keys below the prefix except the format key.
 async fn delete_all(client: &EtcdClient) -> StoreResult<()> {
     let root = format!("{ROOT_PREFIX}/");
@@ -157,11 +137,11 @@ async fn delete_all(client: &EtcdClient) -> StoreResult<()> {
                 limit: DELETED_KEYS,
                 revision: 0,
             };
-            let page = client.keys_of(&range).await?;
-            let Some(last) = page.last() else {
+            let page = client.read_range(&range, true).await?;
+            let Some(last) = page.kvs.last() else {
                 break;
             };
-            let deleted_end = client.keys.encode_key(&format!("{last}\0"));
+            let deleted_end = [&*last.key, b"\0"].concat();
             let deleted_start = client.keys.encode_key(&start);
             client
                 .endpoints

@@ -5,17 +5,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::GetOptions;
 use etcd_client::proto::PbKeyValue;
 use machinery::time::{Clock, SystemClock};
 
 use super::client::EtcdClient;
+use super::delta_value::BaseName;
 use super::endpoints::RetryPolicy;
-use super::etcd_keys::{ROOT_PREFIX, to_etcd_revision, to_revision};
+use super::etcd_keys::{ROOT_PREFIX, to_revision};
 use super::format::FORMAT_KEY;
 use super::{EtcdStore, format};
 use crate::backup::{BackupRecord, BackupSource, SnapshotPage};
-use crate::store::{StoreResult, prefix_end};
+use crate::format::without_deltas;
+use crate::store::{RangeRequest, StoreResult, prefix_end};
 
 /// The bytes and keys after which a page ends.
 const PAGE_BYTES: usize = 4 << 20;
@@ -35,7 +36,8 @@ impl BackupSource for EtcdStore {
     }
 
     async fn storage_format(&self) -> StoreResult<u32> {
-        format::read(&self.client).await.map(|(version, _)| version)
+        let (version, _) = format::read(&self.client).await?;
+        Ok(without_deltas(version))
     }
 
     async fn snapshot_page(&self, after: &str, revision: u64) -> StoreResult<SnapshotPage> {
@@ -59,14 +61,15 @@ impl EtcdClient {
             let (kvs, has_more) = self.keys_after(&after, revision, limit).await?;
             page.is_last = !has_more;
             let before = bytes;
-            for kv in kvs {
-                let expires_at_ms = leases.expiry(self, kv.lease).await?;
-                let entry = self.keys.decode_key_value(kv);
+            let lease_ids: Vec<i64> = kvs.iter().map(|kv| kv.lease).collect();
+            let entries = self.decode_key_values(kvs, revision).await?;
+            for (lease, entry) in lease_ids.into_iter().zip(entries) {
+                let expires_at_ms = leases.expiry(self, lease).await?;
                 bytes += entry.key.len() + entry.value.len();
                 after.clear();
                 after.push_str(&entry.key);
-                // The header of the backup has the format.
-                if &*entry.key == FORMAT_KEY {
+                // The header of the backup has the format, and values in a backup are whole.
+                if &*entry.key == FORMAT_KEY || BaseName::from_key(&entry.key).is_some() {
                     continue;
                 }
                 page.records.push(BackupRecord {
@@ -91,27 +94,17 @@ impl EtcdClient {
         limit: usize,
     ) -> StoreResult<(Vec<PbKeyValue>, bool)> {
         let root = format!("{ROOT_PREFIX}/");
-        let start = match after {
-            "" => self.keys.encode_key(&root),
-            after => self.keys.encode_key(&format!("{after}\0")),
+        let range = RangeRequest {
+            end: prefix_end(&root),
+            start: match after {
+                "" => root,
+                after => format!("{after}\0"),
+            },
+            limit,
+            revision,
         };
-        let end = self.keys.encode_key(&prefix_end(&root));
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let response = self
-            .endpoints
-            .call(RetryPolicy::Repeatable, revision, |endpoint| {
-                let options = GetOptions::new()
-                    .with_range(end.clone())
-                    .with_limit(limit)
-                    .with_revision(to_etcd_revision(revision));
-                let (mut kv, start) = (endpoint.kv.clone(), start.clone());
-                async move { kv.get(start, Some(options)).await }
-            })
-            .await;
-        match response {
-            Ok(response) => Ok((response.0.kvs, response.0.more)),
-            Err(error) => Err(self.complete_error(error).await),
-        }
+        let response = self.read_range(&range, false).await?;
+        Ok((response.kvs, response.more))
     }
 }
 

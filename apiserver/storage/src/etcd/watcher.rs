@@ -263,7 +263,15 @@ impl EtcdWatchPump {
 
     async fn handle_message(&self, step: EtcdWatchMessage) -> Option<EtcdWatchStreamEnd> {
         let room = match step {
-            EtcdWatchMessage::Events(events) => self.buffer.push(events, 0),
+            EtcdWatchMessage::Events(mut events) => {
+                match self.client.decode_events(&mut events).await {
+                    Ok(()) => self.buffer.push(events, 0),
+                    Err(Error::Unavailable(message)) => {
+                        return Some(EtcdWatchStreamEnd::Broken(message));
+                    }
+                    Err(error) => return Some(EtcdWatchStreamEnd::Failed(error)),
+                }
+            }
             EtcdWatchMessage::Progress(0) => {
                 self.client.disable_progress();
                 true

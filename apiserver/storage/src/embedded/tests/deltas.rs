@@ -10,10 +10,8 @@ use proptest::prelude::*;
 
 use super::{commit, manual_compaction_options, put, user_version, wait_until};
 use crate::backup::{BackupReader, BackupSource, BackupStream};
-use crate::embedded::{
-    DeltaOptions, EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, restore,
-};
-use crate::{Error, RangeRequest, SingleKeyTxnOp, Store, format};
+use crate::embedded::{EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, restore};
+use crate::{DeltaOptions, Error, RangeRequest, SingleKeyTxnOp, Store, format};
 
 const PREFIX: &str = "/registry/works/";
 

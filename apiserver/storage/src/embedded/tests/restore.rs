@@ -8,10 +8,9 @@ use std::time::Duration;
 use machinery::time::SystemClock;
 
 use crate::backup::{BackupReader, BackupRecord, BackupSource, BackupStream};
+use crate::delta::DeltaOptions;
 use crate::embedded::database::INCOMPLETE_RESTORE_DIR;
-use crate::embedded::{
-    DeltaOptions, EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, restore,
-};
+use crate::embedded::{EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, restore};
 use crate::store::{Error, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 
 const OPTIONS: EmbeddedRestoreOptions = EmbeddedRestoreOptions {

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 /// A map whose entries together have at most a limit of weight, and at least one entry.
 #[derive(Debug)]
-pub(super) struct BoundedCache<K, V> {
+pub(crate) struct BoundedCache<K, V> {
     entries: HashMap<K, (V, usize)>,
     /// The oldest first.
     order: VecDeque<K>,
@@ -14,7 +14,7 @@ pub(super) struct BoundedCache<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             entries: HashMap::new(),
             order: VecDeque::new(),
@@ -23,16 +23,16 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         }
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(value, _)| value)
     }
 
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.entries.get_mut(key).map(|(value, _)| value)
     }
 
     /// Adds an entry whose key is new.
-    pub(super) fn insert(&mut self, key: K, value: V, weight: usize) {
+    pub(crate) fn insert(&mut self, key: K, value: V, weight: usize) {
         self.entries.insert(key.clone(), (value, weight));
         self.order.push_back(key);
         self.weight += weight;
@@ -45,7 +45,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.order.clear();
         self.weight = 0;
