@@ -79,6 +79,9 @@ mod multi_cluster_services;
 /// The search and the global proxy.
 mod search;
 
+/// The fleet view: objects of all members as of one cluster.
+mod fleet_view;
+
 /// The detector of service name resolution beside a member.
 mod name_resolution;
 

@@ -27,12 +27,21 @@ struct SearchFleet {
 }
 
 /// The answers of a watch, line by line.
-struct WatchLines {
+pub(crate) struct WatchLines {
     body: Incoming,
     buffer: BytesMut,
 }
 
 impl WatchLines {
+    pub(crate) async fn start(client: &HttpTestClient, request: HttpTestRequest) -> Self {
+        let response = client.send(request).await;
+        assert_eq!(response.status(), 200);
+        Self {
+            body: response.into_body(),
+            buffer: BytesMut::new(),
+        }
+    }
+
     async fn next(&mut self) -> Value {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
@@ -47,7 +56,7 @@ impl WatchLines {
     }
 
     /// The type of the next event, and the origin, name and version of its object.
-    async fn next_event(&mut self) -> (String, String) {
+    pub(crate) async fn next_event(&mut self) -> (String, String) {
         let event = self.next().await;
         let metadata = &event["object"]["metadata"];
         let line = format!(
@@ -72,11 +81,7 @@ impl SearchFleet {
             "metadata": {"name": ns}, "spec": {"targetCluster": {"clusterNames": ["member1", "member2"]},
                 "resourceSelectors": selectors}});
         fleet.control.create(registry).await;
-        let read = |name: &str| std::fs::read(fleet.up.dir().join("pki").join(name)).unwrap();
-        let (certificate, key) = (read("admin.crt"), read("admin.key"));
-        let identity = Some((&*certificate, &*key));
-        let address = fleet.up.address();
-        let client = HttpTestClient::new(address, "127.0.0.1", &read("ca.crt"), identity);
+        let client = administrator(&fleet);
         Self { fleet, client, ns }
     }
 
@@ -99,13 +104,7 @@ impl SearchFleet {
     }
 
     async fn watch(&self, path: &str) -> WatchLines {
-        let request = HttpTestRequest::new(Method::GET, path);
-        let response = self.client.send(request).await;
-        assert_eq!(response.status(), 200);
-        WatchLines {
-            body: response.into_body(),
-            buffer: BytesMut::new(),
-        }
+        WatchLines::start(&self.client, HttpTestRequest::new(Method::GET, path)).await
     }
 
     /// Waits until a list has these objects, each with its origin.
@@ -142,8 +141,16 @@ impl SearchFleet {
     }
 }
 
+/// A client with the certificate of the administrator.
+pub(crate) fn administrator(fleet: &FleetFixture) -> HttpTestClient {
+    let read = |name: &str| std::fs::read(fleet.up.dir().join("pki").join(name)).unwrap();
+    let (certificate, key) = (read("admin.crt"), read("admin.key"));
+    let identity = Some((&*certificate, &*key));
+    HttpTestClient::new(fleet.up.address(), "127.0.0.1", &read("ca.crt"), identity)
+}
+
 /// The objects of a list, with their origin.
-fn origins(list: &Value) -> Vec<String> {
+pub(crate) fn origins(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().into_iter().flatten();
     let line = |item: &Value| {
         let metadata = &item["metadata"];

@@ -73,9 +73,9 @@ pub use options::ApiServerOptions;
 pub use own_requests::{ControlPlaneBackend, OwnControlPlane};
 pub use probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 pub use proxy::{
-    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
-    HostControlPlane, MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch,
-    SEARCH, TunnelRefusalCallback, is_unserved_path,
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, FleetView, GLOBAL_PROXY,
+    GlobalProxy, HostControlPlane, MemberRead, MemberReader, MemberReply, MemberResourceReader,
+    MemberSearch, NamedProxies, SEARCH, TunnelRefusalCallback, is_unserved_path,
 };
 pub use request_body::{DecodedBody, DecodedPatch, decode_object_of_kind, decode_patch};
 pub use response_body::ServerResponseBody;

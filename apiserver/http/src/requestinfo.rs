@@ -14,6 +14,11 @@ use percent_encoding::percent_decode_str;
 /// Bound on path segments; no route is longer.
 const MAX_SEGMENTS: usize = 64;
 
+/// The first segment of the paths of the fleet view, an alias of a global proxy of this name.
+pub(crate) const FLEET_VIEW: &str = "fleet";
+/// What those paths are authorized as.
+const FLEET_VIEW_PATH: &str = "/fleet";
+
 /// The attributes of a request (kube-apiserver's `RequestInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
@@ -23,6 +28,9 @@ pub(crate) struct RequestInfo {
     pub(crate) resource: Option<RequestedResource>,
     /// The path as received for a resource; otherwise decoded and without empty segments.
     pub(crate) path: String,
+    /// Whether the path is that of the fleet view. The right to it is one to a path, which gives
+    /// nothing else: the rights in the members decide what is read.
+    pub(crate) is_fleet_view: bool,
 }
 
 /// The resource part of a request. Empty strings mean "none".
@@ -61,6 +69,7 @@ impl RequestInfo {
 
     pub(crate) fn authorization_attributes(&self) -> AuthorizationTarget<'_> {
         match &self.resource {
+            Some(_) if self.is_fleet_view => AuthorizationTarget::NonResource(FLEET_VIEW_PATH),
             Some(resource) => resource.authorization_attributes(),
             None => AuthorizationTarget::NonResource(&self.path),
         }
@@ -172,6 +181,12 @@ impl QueryParams {
         self.pairs.push((key.to_owned(), selector));
     }
 
+    /// Replaces the value of a parameter.
+    pub(crate) fn replace(&mut self, key: &str, value: &str) {
+        self.pairs.retain(|(name, _)| name != key);
+        self.pairs.push((key.to_owned(), value.to_owned()));
+    }
+
     /// A boolean parameter by Kubernetes' rules: present and neither `0` nor `false`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key)
@@ -179,7 +194,7 @@ impl QueryParams {
     }
 }
 
-fn resource_verb(method: &Method) -> &'static str {
+pub(crate) fn resource_verb(method: &Method) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::GET | Method::HEAD => "get",
@@ -219,6 +234,7 @@ pub(crate) fn parse_request(
             verb,
             resource: Some(resource),
             path: path.to_owned(),
+            is_fleet_view: raw.first() == Some(&FLEET_VIEW),
         }),
         None => {
             let mut decoded = String::with_capacity(path.len());
@@ -233,13 +249,29 @@ pub(crate) fn parse_request(
                 verb: non_resource_verb(method),
                 resource: None,
                 path: decoded,
+                is_fleet_view: false,
             })
         }
     }
 }
 
 fn is_resource_prefix(raw: &[&str]) -> bool {
-    matches!(raw.first(), Some(&"api" | &"apis"))
+    matches!(raw.first(), Some(&("api" | "apis" | FLEET_VIEW)))
+}
+
+/// The request of the global proxy for which a path of the fleet view stands.
+fn fleet_view_request(method: &Method, path: &str) -> (&'static str, RequestedResource) {
+    let requested = RequestedResource {
+        group: "search.karmada.io".to_owned(),
+        version: "v1alpha1".to_owned(),
+        resource: "proxying".to_owned(),
+        subresource: "proxy".to_owned(),
+        name: FLEET_VIEW.to_owned(),
+        has_name: true,
+        subpath: path_after(path, 1),
+        ..RequestedResource::default()
+    };
+    (resource_verb(method), requested)
 }
 
 fn parse_resource(
@@ -252,6 +284,7 @@ fn parse_resource(
     let skip = match raw.first() {
         Some(&"api") if raw.len() >= 3 => 1,
         Some(&"apis") if raw.len() >= 4 => 2,
+        Some(&FLEET_VIEW) => return Ok(Some(fleet_view_request(method, path))),
         _ => return Ok(None),
     };
     let mut requested = RequestedResource {
@@ -367,6 +400,27 @@ mod tests {
                 ),
             },
         }
+    }
+
+    // proves: FLV-paths
+    #[test]
+    fn paths_of_the_fleet_view_are_those_of_a_global_proxy() {
+        for (url, expected) in [
+            (
+                "/fleet/api/v1/pods?watch=1",
+                "get search.karmada.io/v1alpha1/proxying/proxy ns= name=fleet/api/v1/pods",
+            ),
+            (
+                "//fleet/",
+                "get search.karmada.io/v1alpha1/proxying/proxy ns= name=fleet/",
+            ),
+            ("/fleets/api/v1/pods", "get /fleets/api/v1/pods"),
+        ] {
+            assert_eq!(show(Method::GET, url), expected, "{url}");
+        }
+        let info = parse_request(&Method::GET, "/fleet/api", &QueryParams::parse(None)).unwrap();
+        let target = info.authorization_attributes();
+        assert_eq!(target, AuthorizationTarget::NonResource("/fleet"));
     }
 
     #[test]

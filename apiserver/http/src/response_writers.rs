@@ -14,7 +14,6 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use machinery::{Object, Status, json};
-use openapi::KindInfo;
 use registry::{ObjectListPage, ResourceInfo};
 use serde_json::{Value, json};
 
@@ -265,7 +264,7 @@ pub(crate) async fn write_list(
     let kind = Arc::clone(&list.resource.kind);
     let response = ListResponse {
         head: list_head(&list),
-        kind: &kind,
+        kind: (&*kind).into(),
         metadata,
         items: list.items,
     };
@@ -276,7 +275,7 @@ pub(crate) async fn write_list(
 pub(crate) struct ListResponse<'a> {
     /// The list up to its first item.
     pub(crate) head: String,
-    pub(crate) kind: &'a KindInfo,
+    pub(crate) kind: table::TableKind<'a>,
     /// The metadata of a table, or of a list of metadata.
     pub(crate) metadata: String,
     pub(crate) items: Vec<Object>,

@@ -1,12 +1,16 @@
 //! Renders objects as `Table` rows and `PartialObjectMetadata`, the representations
 //! that kubectl and metadata clients ask for. Does no I/O.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use machinery::{Object, Status, go_format};
 use openapi::KindInfo;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use table_printers::TableColumnDefinition;
 
 /// The object that a row of a table carries besides its cells (meta/v1 `IncludeObjectPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +65,45 @@ pub(crate) fn list_metadata(
     text
 }
 
+/// The kind of the rows of a table.
+#[derive(Clone, Copy)]
+pub(crate) struct TableKind<'a> {
+    pub(crate) kind: &'a KindInfo,
+    /// Whether the first column is the cluster of each object.
+    pub(crate) with_cluster: bool,
+}
+
+impl<'a> From<&'a KindInfo> for TableKind<'a> {
+    fn from(kind: &'a KindInfo) -> Self {
+        Self {
+            kind,
+            with_cluster: false,
+        }
+    }
+}
+
+impl<'a> From<&'a Arc<KindInfo>> for TableKind<'a> {
+    fn from(kind: &'a Arc<KindInfo>) -> Self {
+        (&**kind).into()
+    }
+}
+
 /// A table up to its rows. With `columns` false the column definitions are null, as in
 /// every watch event but the first.
-pub(crate) fn table_opening(kind: &KindInfo, beta: bool, metadata: &str, columns: bool) -> String {
+pub(crate) fn table_opening<'a>(
+    kind: impl Into<TableKind<'a>>,
+    beta: bool,
+    metadata: &str,
+    columns: bool,
+) -> String {
+    let TableKind { kind, with_cluster } = kind.into();
     let definitions = if columns {
-        let headers = table_printers::columns(kind);
+        let mut headers = table_printers::columns(kind);
+        if with_cluster {
+            let cluster = TableColumnDefinition::new("Cluster", "string");
+            let text = "The member cluster in which the object is.";
+            headers.insert(0, cluster.with_description(text));
+        }
         serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
     } else {
         "null".into()
@@ -77,17 +115,23 @@ pub(crate) fn table_opening(kind: &KindInfo, beta: bool, metadata: &str, columns
 }
 
 /// One row of a table.
-pub(crate) fn table_row(
-    kind: &KindInfo,
+pub(crate) fn table_row<'a>(
+    kind: impl Into<TableKind<'a>>,
     object: &Object,
     include: IncludeObjectPolicy,
     beta: bool,
     now: jiff::Timestamp,
 ) -> Result<String, Status> {
+    let TableKind { kind, with_cluster } = kind.into();
     let value = object
         .value()
         .map_err(|e| registry::decode_failure(kind, object, e))?;
-    let cells = Value::Array(table_printers::cells(kind, &value, now));
+    let mut cells = table_printers::cells(kind, &value, now);
+    if with_cluster {
+        let cluster = &value["metadata"]["annotations"][CACHED_FROM_CLUSTER];
+        cells.insert(0, cluster.clone());
+    }
+    let cells = Value::Array(cells);
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
         IncludeObjectPolicy::None => text.push_str("null"),

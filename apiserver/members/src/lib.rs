@@ -22,6 +22,7 @@ mod cluster_proxy;
 mod cluster_proxy_backend;
 mod concurrency_limit;
 mod endpoint;
+mod fleet_cache;
 mod manager;
 mod member;
 mod member_resource_cache;
@@ -42,6 +43,7 @@ pub use cluster_proxy::{ClusterProxyBackends, ClusterProxyError, ControlPlanePer
 pub use cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 pub use concurrency_limit::ConcurrencyLimitedApi;
 pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
+pub use fleet_cache::{FleetCache, FleetResource, RestrictedMembers, ServedResources, fleet_uid};
 pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
 pub use member_resource_cache::{

@@ -76,7 +76,7 @@ pub use request::{
 };
 pub use resource_table::{
     ApiGroupInfo, DynamicApiGroup, DynamicResourceScope, GroupVersionInfo, ResourceInfo,
-    ResourceTable, SubresourceInfo, decode_failure,
+    ResourceTable, SubresourceInfo, decode_failure, version_priority,
 };
 pub use webhooks::{apply_policy_patch, apply_webhook_patch};
 pub use write_pipeline::version_mismatch;

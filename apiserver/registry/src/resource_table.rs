@@ -457,7 +457,7 @@ pub(crate) fn group_priority(group: &str) -> u32 {
 }
 
 /// Versions in Kubernetes' order: v2 > v1 > v1beta2 > v1alpha1 > anything else.
-pub(crate) fn version_priority(version: &str) -> (u8, u32, u32, Reverse<String>) {
+pub fn version_priority(version: &str) -> (u8, u32, u32, Reverse<String>) {
     let other = (0, 0, 0, Reverse(version.to_owned()));
     let Some(rest) = version.strip_prefix('v') else {
         return other;

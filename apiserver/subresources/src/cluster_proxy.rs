@@ -1,6 +1,6 @@
 //! The connectors for requests to member clusters: `clusters/proxy` leads to one of them,
-//! `clusters/attach` is how agents of clusters in pull mode open the way there, and the search
-//! and the global proxy answer for all.
+//! `clusters/attach` is how agents of clusters in pull mode open the way there, and the search,
+//! the global proxy and the fleet view answer for all.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use addons::{AddonSwitches, SwitchedConnector};
 use auth::RequestAuthorizer;
 use client::{Api, InformerFactory, InvolvedObject, TaskGroup};
 use flotilla_http::{
-    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, ControlPlaneBackend,
-    GLOBAL_PROXY, GlobalProxy, MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector,
-    SubresourceConnectors, TunnelRefusalCallback,
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, ControlPlaneBackend, FleetView,
+    GLOBAL_PROXY, GlobalProxy, MemberResourceReader, MemberSearch, NamedProxies, SEARCH,
+    SubresourceConnector, SubresourceConnectors, TunnelRefusalCallback,
 };
 use flotilla_runtime::{ControllerContext, EventRecorder};
 use karmada_api::addons::Addon;
 use machinery::Object;
 use machinery::time::Clock;
-use members::{ClusterProxyBackends, RemoteMemberConnector};
+use members::{ClusterProxyBackends, FleetCache, RemoteMemberConnector};
 use registry::Registry;
-use search::{MemberCaches, SearchOptions};
+use search::{FleetOptions, MemberCaches, SearchOptions};
 
 /// The source of the events about tunnels.
 const TUNNEL_COMPONENT: &str = "cluster-proxy";
@@ -48,8 +48,16 @@ pub fn cluster_connectors(
     let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tunnel_refusals(&context), tasks);
     let control_plane = Arc::clone(&context.control_plane);
     let proxy = ClusterProxy::new(gateways, control_plane, tasks, context.metrics);
+    let authorizer = context.authorizer.clone();
+    let fleet_cache = start_fleet_cache(&context);
     let reader = start_member_reader(context);
     let global = GlobalProxy::new(Arc::clone(&reader), Arc::clone(&proxy));
+    let fleet = FleetView::new(
+        fleet_cache,
+        Arc::clone(&reader),
+        Arc::clone(&proxy),
+        authorizer,
+    );
     let of_search = |connector: Arc<dyn SubresourceConnector>| {
         let (addon, switches) = (Addon::Search, switches.clone());
         Arc::new(SwitchedConnector {
@@ -64,7 +72,11 @@ pub fn cluster_connectors(
     let mut connectors = SubresourceConnectors::from([
         (key(CLUSTER_PROXY), proxy as Arc<dyn SubresourceConnector>),
         (key(AGENT_TUNNEL), tunnels),
-        (key(GLOBAL_PROXY), of_search(global)),
+        // The fleet view is no part of the search, and is served without it.
+        (
+            key(GLOBAL_PROXY),
+            NamedProxies::new(fleet, of_search(global)),
+        ),
     ]);
     for path in SEARCH {
         let search = MemberSearch::new(Arc::clone(&reader), path.2);
@@ -85,15 +97,28 @@ fn tunnel_refusals(context: &ClusterConnectorContext<'_>) -> TunnelRefusalCallba
     })
 }
 
-/// Starts the cache of resources of members, with the rights of users to read it.
-fn start_member_reader(context: ClusterConnectorContext<'_>) -> Arc<MemberResourceReader> {
-    let controller = ControllerContext {
+fn controller_context(context: &ClusterConnectorContext<'_>) -> ControllerContext {
+    ControllerContext {
         control_plane: Arc::clone(context.api),
         informers: InformerFactory::new(context.tasks),
         clock: Arc::clone(context.clock),
         recorder: EventRecorder::disabled(),
         tasks: context.tasks.clone(),
+    }
+}
+
+/// Starts the cache of the fleet view, which is empty until somebody reads it.
+fn start_fleet_cache(context: &ClusterConnectorContext<'_>) -> Arc<dyn FleetCache> {
+    let options = FleetOptions {
+        connector: Arc::new(RemoteMemberConnector::default()),
+        caches: context.member_caches.clone(),
     };
+    search::start_fleet(&controller_context(context), options)
+}
+
+/// Starts the cache of resources of members, with the rights of users to read it.
+fn start_member_reader(context: ClusterConnectorContext<'_>) -> Arc<MemberResourceReader> {
+    let controller = controller_context(&context);
     let search = SearchOptions {
         connector: Arc::new(RemoteMemberConnector::default()),
         caches: context.member_caches.clone(),

@@ -11,8 +11,9 @@ use members::{MemberClusterManager, MemberConnector, MemberResourceCache};
 use tokio::sync::{Notify, watch};
 use watchcache::WatchCaches;
 
+use crate::member_resource::CachedForm;
 use crate::metrics;
-use crate::multi_cluster_cache::MultiClusterCache;
+use crate::multi_cluster_cache::{CacheSource, MultiClusterCache};
 use crate::resource_caches::SelectedResourceCaches;
 use crate::selected_resources::selected_resources;
 
@@ -24,7 +25,7 @@ impl MemberCaches {
     /// `watch_caches` are those of the process, with which the caches of members share the memory
     /// for events.
     pub fn new(watch_caches: &Arc<WatchCaches>) -> Self {
-        let caches = SelectedResourceCaches::new(Arc::clone(watch_caches));
+        let caches = SelectedResourceCaches::new(Arc::clone(watch_caches), CachedForm::Search);
         Self(Arc::new(caches))
     }
 }
@@ -42,7 +43,7 @@ pub fn start(context: &ControllerContext, options: SearchOptions) -> Arc<dyn Mem
     let caches = Arc::clone(&options.caches.0);
     metrics::register(&caches);
     let cache = Arc::new(MultiClusterCache {
-        caches: Arc::clone(&caches),
+        source: CacheSource::Selected(Arc::clone(&caches)),
     });
     let registries = context.informer(&RESOURCE_REGISTRIES);
     let controller = SearchController {
@@ -65,11 +66,11 @@ fn notified_by(informer: &Informer) -> Arc<Notify> {
     changed
 }
 
-/// The members while there is a ResourceRegistry.
-struct ConnectedMembers {
+/// The members while something of them is cached.
+pub(crate) struct ConnectedMembers {
     tasks: TaskGroup,
-    clusters: Informer,
-    manager: MemberClusterManager,
+    pub(crate) clusters: Informer,
+    pub(crate) manager: MemberClusterManager,
 }
 
 struct SearchController {
@@ -112,7 +113,7 @@ impl SearchController {
             Some(connected) => connected,
             none => none.insert(ConnectedMembers::start(
                 &self.context,
-                &self.options,
+                &self.options.connector,
                 &self.changed,
             )),
         };
@@ -125,18 +126,22 @@ impl SearchController {
     async fn disconnect(&mut self) {
         self.caches.clear().await;
         if let Some(connected) = self.connected.take() {
-            connected.manager.close().await;
-            connected.tasks.stop().await;
+            connected.stop().await;
         }
     }
 }
 
 impl ConnectedMembers {
-    fn start(context: &ControllerContext, options: &SearchOptions, changed: &Arc<Notify>) -> Self {
+    /// Every change of a Cluster and of a connection notifies `changed`.
+    pub(crate) fn start(
+        context: &ControllerContext,
+        connector: &Arc<dyn MemberConnector>,
+        changed: &Arc<Notify>,
+    ) -> Self {
         let tasks = context.tasks.child();
         let informers = InformerFactory::new(&tasks);
         let host = &context.control_plane;
-        let connector = Arc::clone(&options.connector);
+        let connector = Arc::clone(connector);
         let manager = MemberClusterManager::start(Arc::clone(host), &informers, connector, &tasks);
         let clusters = informers.get(host, &ListWatchSelector::all(&CLUSTERS));
         let notify = Arc::clone(changed);
@@ -148,5 +153,10 @@ impl ConnectedMembers {
             clusters,
             manager,
         }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.manager.close().await;
+        self.tasks.stop().await;
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::{Api, ResourcePath};
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
 use storage::{Error, StoreResult};
 
+use crate::fleet::fleet_value;
 use crate::stored_value::stored_value;
 
 /// The namespaces whose objects are cached.
@@ -49,11 +50,32 @@ impl NamespaceScope {
     }
 }
 
+/// The form in which objects are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachedForm {
+    /// As in the member, with the annotation of its cluster.
+    Search,
+    /// As the fleet view shows it.
+    Fleet,
+}
+
+impl CachedForm {
+    /// The first segment of the keys.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::Search => "members",
+            Self::Fleet => "fleet",
+        }
+    }
+}
+
 /// A resource of a member.
 #[derive(Clone)]
 pub(crate) struct MemberResource {
     pub(crate) cluster: String,
     pub(crate) resource: Gvr,
+    pub(crate) kind: Gvk,
+    pub(crate) form: CachedForm,
     pub(crate) scope: NamespaceScope,
     pub(crate) api: Arc<dyn Api>,
     /// The prefix of the keys; it ends with a slash.
@@ -76,7 +98,10 @@ impl MemberResource {
     /// The stored form of an object; `None`, with a log line, for one that has none, so that
     /// it does not fail the others.
     pub(crate) fn stored_value(&self, object: &Object) -> Option<Bytes> {
-        let stored = stored_value(object, &self.cluster);
+        let stored = match self.form {
+            CachedForm::Search => stored_value(object, &self.cluster).map_err(|e| e.to_string()),
+            CachedForm::Fleet => fleet_value(object, &self.cluster, &self.kind),
+        };
         stored
             .inspect_err(|error| {
                 let (cluster, resource) = (&self.cluster, &self.resource);

@@ -14,17 +14,23 @@ use storage::{
     TxnResponse,
 };
 
-use crate::member_resource::{MemberResource, store_error};
+use crate::member_resource::{CachedForm, MemberResource, store_error};
 use crate::member_store_watch::MemberStoreWatch;
 
 /// Objects per page of a list, as in client-go's pager.
 const LIST_PAGE_SIZE: u64 = 500;
+/// The most objects of one resource of a member, and their bytes, that the fleet view caches. A
+/// ResourceRegistry is an administrator's choice and has no such bound.
+const MAX_FLEET_OBJECTS: usize = 250_000;
+const MAX_FLEET_BYTES: usize = 1 << 30;
 
 /// How far the last list has come.
 #[derive(Default)]
 struct ListProgress {
     /// The first key of the next page, and its continue token.
     next_page: Option<(String, String)>,
+    /// The objects of the pages so far, and their bytes.
+    size: (usize, usize),
     /// The revision of the last complete list, from which one watch may start.
     listed: Option<u64>,
     newest: u64,
@@ -69,6 +75,23 @@ impl MemberStore {
         page.map_err(|error| store_error(&self.resource.cluster, &error))
     }
 
+    /// Counts a page; an error once the list is too large for the fleet view.
+    fn count(&self, progress: &mut ListProgress, page: &[KeyValue]) -> StoreResult<()> {
+        let (objects, bytes) = &mut progress.size;
+        *objects += page.len();
+        *bytes += page.iter().map(|kv| kv.value.len()).sum::<usize>();
+        let is_too_large = *objects > MAX_FLEET_OBJECTS || *bytes > MAX_FLEET_BYTES;
+        if self.resource.form == CachedForm::Fleet && is_too_large {
+            return Err(Error::Unavailable(format!(
+                "cluster {:?} has more than {MAX_FLEET_OBJECTS} {} or {} MiB of them",
+                self.resource.cluster,
+                self.resource.resource.resource,
+                MAX_FLEET_BYTES >> 20
+            )));
+        }
+        Ok(())
+    }
+
     fn key_values(&self, objects: Vec<Object>) -> Vec<KeyValue> {
         let resource = &self.resource;
         let objects = objects.into_iter().filter(|o| resource.selects(o));
@@ -110,6 +133,7 @@ impl Store for MemberStore {
                 continue;
             }
             let mut progress = self.progress.lock();
+            self.count(&mut progress, &kvs)?;
             progress.newest = revision;
             match kvs.last().filter(|_| !token.is_empty()) {
                 Some(last) => progress.next_page = Some((format!("{}\0", last.key), token.clone())),

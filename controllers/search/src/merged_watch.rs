@@ -45,6 +45,8 @@ pub(crate) struct MergedWatch {
     deadline: Instant,
     replaced: ShutdownToken,
     ended: bool,
+    /// Keeps the caches while they are watched.
+    _usage: Option<Arc<()>>,
 }
 
 /// Where the watch of one member starts.
@@ -102,9 +104,12 @@ impl MergedWatch {
         if !sends_all {
             check_members(&version, &caches)?;
         }
-        let timeout = request
+        let mut timeout = request
             .timeout
             .unwrap_or_else(|| MIN_WATCH_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0)));
+        if let Some(reader) = &caches.reader {
+            timeout = timeout.min(reader.max_watch_duration);
+        }
         let mut merged = Self {
             watchers: SelectAll::new(),
             version: MultiClusterResourceVersion::Unset,
@@ -119,6 +124,7 @@ impl MergedWatch {
             deadline: Instant::now() + timeout,
             replaced: caches.replaced.clone(),
             ended: false,
+            _usage: caches.reader.as_ref().map(|r| Arc::clone(&r.usage)),
         };
         for (cluster, member) in &caches.members {
             let start = member_start(&request, freshness(&version, cluster));

@@ -21,9 +21,17 @@ use crate::merged_watch::MergedWatch;
 use crate::resource_caches::{MemberCacher, ResourceCaches, SelectedResourceCaches};
 use crate::resource_version::{MultiClusterResourceVersion, member_resource_version};
 
+/// Where the caches of a resource are.
+pub(crate) enum CacheSource {
+    /// Those that ResourceRegistries select.
+    Selected(Arc<SelectedResourceCaches>),
+    /// Those of one resource, whatever the request says.
+    Fixed(Arc<ResourceCaches>),
+}
+
 /// The caches of the members as one.
 pub(crate) struct MultiClusterCache {
-    pub(crate) caches: Arc<SelectedResourceCaches>,
+    pub(crate) source: CacheSource,
 }
 
 /// Where a list begins, and in which versions.
@@ -118,9 +126,15 @@ async fn list_member(
 }
 
 impl MultiClusterCache {
+    fn find_caches(&self, resource: &Gvr) -> Option<Arc<ResourceCaches>> {
+        match &self.source {
+            CacheSource::Selected(caches) => caches.find(resource),
+            CacheSource::Fixed(caches) => Some(Arc::clone(caches)),
+        }
+    }
+
     fn find(&self, resource: &Gvr) -> Result<Arc<ResourceCaches>, Status> {
-        let caches = self.caches.find(resource);
-        caches.ok_or_else(|| {
+        self.find_caches(resource).ok_or_else(|| {
             let resource = resource.group_resource();
             let text = format!("no ResourceRegistry selects {resource}");
             Status::failure(404, "NotFound", text)
@@ -161,7 +175,7 @@ impl MultiClusterCache {
 #[async_trait]
 impl MemberResourceCache for MultiClusterCache {
     fn cached_kind(&self, resource: &Gvr) -> Option<Gvk> {
-        Some(self.caches.find(resource)?.kind.clone())
+        Some(self.find_caches(resource)?.kind.clone())
     }
 
     async fn get(

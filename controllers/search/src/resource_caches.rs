@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use client::{Api, ShutdownToken};
 use machinery::{Gvk, Gvr};
@@ -10,9 +11,10 @@ use members::MemberAccess;
 use parking_lot::RwLock;
 use storage::Store;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use watchcache::{Cacher, WatchCaches};
 
-use crate::member_resource::{MemberResource, NamespaceScope};
+use crate::member_resource::{CachedForm, MemberResource, NamespaceScope};
 use crate::member_store::MemberStore;
 use crate::selected_resources::{SelectedResource, SelectedResources};
 
@@ -23,6 +25,7 @@ pub(crate) struct MemberCacher {
     id: String,
     api: Arc<dyn Api>,
     scope: NamespaceScope,
+    pub(crate) started: Instant,
 }
 
 impl MemberCacher {
@@ -39,6 +42,16 @@ pub(crate) struct ResourceCaches {
     pub(crate) unreachable: BTreeMap<String, String>,
     /// Triggered when other caches replace these, which ends the watches.
     pub(crate) replaced: ShutdownToken,
+    /// Bounds the watches of a reader of some of the members.
+    pub(crate) reader: Option<ReaderLimits>,
+}
+
+/// The bounds of the watches of one reader.
+#[derive(Clone)]
+pub(crate) struct ReaderLimits {
+    pub(crate) max_watch_duration: Duration,
+    /// Held as long as something is read, so that the caches are kept.
+    pub(crate) usage: Arc<()>,
 }
 
 impl ResourceCaches {
@@ -63,7 +76,8 @@ impl ResourceCaches {
 
 /// The caches of all selected resources.
 pub(crate) struct SelectedResourceCaches {
-    watch_caches: Arc<WatchCaches>,
+    pub(crate) watch_caches: Arc<WatchCaches>,
+    form: CachedForm,
     by_resource: RwLock<BTreeMap<Gvr, Arc<ResourceCaches>>>,
     next_id: AtomicU64,
     /// Marked as changed when other caches replace some.
@@ -72,9 +86,10 @@ pub(crate) struct SelectedResourceCaches {
 
 impl SelectedResourceCaches {
     /// The member caches share the memory for events with the other watch caches of the process.
-    pub(crate) fn new(watch_caches: Arc<WatchCaches>) -> Self {
+    pub(crate) fn new(watch_caches: Arc<WatchCaches>, form: CachedForm) -> Self {
         Self {
             watch_caches,
+            form,
             by_resource: RwLock::default(),
             next_id: AtomicU64::new(0),
             changed: watch::Sender::default(),
@@ -128,6 +143,7 @@ impl SelectedResourceCaches {
             members: BTreeMap::new(),
             unreachable: BTreeMap::new(),
             replaced: ShutdownToken::new(),
+            reader: None,
         };
         for (cluster, scope) in &selected.clusters {
             let api = match members.api(cluster) {
@@ -141,7 +157,7 @@ impl SelectedResourceCaches {
             let running = running.filter(|running| running.is_of(&api, scope));
             let cacher = match running {
                 Some(running) => Arc::clone(running),
-                None => self.start_cacher(gvr, cluster, scope, api),
+                None => self.start_cacher((gvr, &selected.kind), cluster, scope, api),
             };
             updated.members.insert(cluster.clone(), cacher);
         }
@@ -150,17 +166,20 @@ impl SelectedResourceCaches {
 
     fn start_cacher(
         &self,
-        gvr: &Gvr,
+        (gvr, kind): (&Gvr, &Gvk),
         cluster: &str,
         scope: &NamespaceScope,
         api: Arc<dyn Api>,
     ) -> Arc<MemberCacher> {
-        let prefix = format!("/members/{cluster}/{}/{}/", gvr.group, gvr.resource);
+        let root = self.form.prefix();
+        let prefix = format!("/{root}/{cluster}/{}/{}/", gvr.group, gvr.resource);
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
         let id = format!("{prefix}{}/{number}", gvr.version);
         let store: Arc<dyn Store> = Arc::new(MemberStore::new(MemberResource {
             cluster: cluster.to_owned(),
             resource: gvr.clone(),
+            kind: kind.clone(),
+            form: self.form,
             scope: scope.clone(),
             api: Arc::clone(&api),
             prefix: prefix.clone(),
@@ -173,6 +192,7 @@ impl SelectedResourceCaches {
             id,
             api,
             scope: scope.clone(),
+            started: Instant::now(),
         })
     }
 

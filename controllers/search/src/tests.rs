@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use machinery::time::SystemClock;
-use machinery::{Gvr, Object, Status};
+use machinery::{Gvk, Gvr, Object, Status};
 use members::{
     MemberEndpoint, MemberListPage, MemberListRequest, MemberObjectSelection, MemberResourceCache,
     MemberWatchEvent, MemberWatchRequest, MemberWatchStream,
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
-use crate::member_resource::{MemberResource, NamespaceScope};
+use crate::member_resource::{CachedForm, MemberResource, NamespaceScope};
 use crate::member_store::MemberStore;
 use crate::resource_version::MultiClusterResourceVersion;
 use crate::{MemberCaches, SearchOptions, start};
@@ -61,10 +61,12 @@ pub(crate) fn map(namespace: &str, name: &str) -> Value {
         "metadata": {"namespace": namespace, "name": name, "labels": {"name": name}}})
 }
 
-fn unused_store(api: Arc<dyn Api>) -> Arc<MemberStore> {
+pub(crate) fn unused_store(api: Arc<dyn Api>) -> Arc<MemberStore> {
     Arc::new(MemberStore::new(MemberResource {
         cluster: "m1".to_owned(),
         resource: MAPS.clone(),
+        kind: Gvk::from_static("", "v1", "ConfigMap"),
+        form: CachedForm::Search,
         scope: NamespaceScope::All,
         api,
         prefix: "/".to_owned(),
@@ -176,7 +178,7 @@ pub(crate) async fn wait_until(holds: impl AsyncFn() -> bool) {
         .unwrap();
 }
 
-fn names(items: &[Object]) -> Vec<String> {
+pub(crate) fn names(items: &[Object]) -> Vec<String> {
     let name = |object: &Object| {
         let value = object.value().unwrap();
         let cluster = &value["metadata"]["annotations"][CACHED_FROM_CLUSTER];
@@ -185,7 +187,9 @@ fn names(items: &[Object]) -> Vec<String> {
     items.iter().map(name).collect()
 }
 
-async fn next_event(watch: &mut MemberWatchStream) -> Option<Result<(String, String), Status>> {
+pub(crate) async fn next_event(
+    watch: &mut MemberWatchStream,
+) -> Option<Result<(String, String), Status>> {
     let next = tokio::time::timeout(Duration::from_secs(60), watch.next());
     let event = match next.await.unwrap()? {
         Ok(event) => event,

@@ -32,6 +32,8 @@ use crate::certificate_signing::authority::{
 use crate::private_dir::create_private_dir;
 use crate::x509::{CertificateUsage, CertificateVerifier};
 
+/// The user of the administrator's kubeconfig.
+const ADMINISTRATOR: &str = "kubernetes-admin";
 pub(crate) const DAY_SECONDS: u64 = 24 * 60 * 60;
 pub(crate) const CA_DAYS: u64 = 3650;
 pub(crate) const LEAF_DAYS: u64 = 365;
@@ -179,32 +181,65 @@ impl Pki {
     /// A kubeconfig with which the administrator reaches `server` (a URL), whose certificate
     /// `root_ca` verifies.
     pub fn admin_kubeconfig(&self, server: &str, root_ca: &str) -> String {
-        kubeconfig(server, root_ca, "kubernetes-admin", &self.admin)
+        kubeconfig(server, root_ca, ADMINISTRATOR, &self.admin)
     }
+
+    /// Like [`Self::admin_kubeconfig`], with a second context `fleet` for the fleet view of the server.
+    pub fn admin_kubeconfig_with_fleet(&self, server: &str, root_ca: &str) -> String {
+        let credential = embedded_credential(&self.admin);
+        kubeconfig_with(server, root_ca, (ADMINISTRATOR, &credential), true)
+    }
+}
+
+fn embedded_credential(identity: &CertKeyPair) -> String {
+    format!(
+        "    client-certificate-data: {}\n    client-key-data: {}\n",
+        STANDARD.encode(&identity.certificate_pem),
+        STANDARD.encode(&identity.key_pem)
+    )
 }
 
 /// A kubeconfig with one cluster, one user and one context, data embedded.
 pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, identity: &CertKeyPair) -> String {
-    let credential = format!(
-        "    client-certificate-data: {}\n    client-key-data: {}\n",
-        STANDARD.encode(&identity.certificate_pem),
-        STANDARD.encode(&identity.key_pem)
-    );
-    kubeconfig_with(server, ca_pem, user, &credential)
+    let credential = embedded_credential(identity);
+    kubeconfig_with(server, ca_pem, (user, &credential), false)
 }
 
 /// Like [`kubeconfig`], with a bearer token.
 pub fn kubeconfig_with_token(server: &str, ca_pem: &str, user: &str, token: &str) -> String {
-    kubeconfig_with(server, ca_pem, user, &format!("    token: {token:?}\n"))
+    let credential = format!("    token: {token:?}\n");
+    kubeconfig_with(server, ca_pem, (user, &credential), false)
 }
 
-fn kubeconfig_with(server: &str, ca_pem: &str, user: &str, credential: &str) -> String {
+fn kubeconfig_with(
+    server: &str,
+    ca_pem: &str,
+    (user, credential): (&str, &str),
+    has_fleet: bool,
+) -> String {
     let ca = STANDARD.encode(ca_pem);
-    let mut doc = String::new();
+    let mut clusters = vec![("flotilla", server.to_owned())];
+    if has_fleet {
+        clusters.push(("fleet", format!("{}/fleet", server.trim_end_matches('/'))));
+    }
+    let mut doc = "apiVersion: v1\nkind: Config\nclusters:\n".to_owned();
+    for (name, server) in &clusters {
+        let _ = write!(
+            doc,
+            "- name: {name}\n  cluster:\n    server: {server:?}\n    certificate-authority-data: {ca}\n"
+        );
+    }
     let _ = write!(
         doc,
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: flotilla\n  cluster:\n    server: {server:?}\n    certificate-authority-data: {ca}\nusers:\n- name: {user:?}\n  user:\n{credential}contexts:\n- name: flotilla\n  context:\n    cluster: flotilla\n    user: {user:?}\ncurrent-context: flotilla\npreferences: {{}}\n"
+        "users:\n- name: {user:?}\n  user:\n{credential}contexts:\n"
     );
+    for (name, _) in &clusters {
+        let _ = write!(
+            doc,
+            "- name: {name}\n  context:\n    cluster: {name}\n    user: {user:?}\n"
+        );
+    }
+    doc.push_str("current-context: flotilla\npreferences: {}\n");
     doc
 }
 

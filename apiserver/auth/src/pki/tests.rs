@@ -53,6 +53,10 @@ fn admin_is_in_system_masters() {
     assert!(user.in_group(SYSTEM_PRIVILEGED_GROUP));
     let config = pki.admin_kubeconfig("https://127.0.0.1:6443", &pki.ca_pem);
     assert!(config.contains("server: \"https://127.0.0.1:6443\""));
+    assert!(!config.contains("fleet"));
+    let config = pki.admin_kubeconfig_with_fleet("https://127.0.0.1:6443", &pki.ca_pem);
+    assert!(config.contains("server: \"https://127.0.0.1:6443/fleet\""));
+    assert!(config.contains("current-context: flotilla\n"));
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub(crate) struct RenewedCertificateTargets {
     pub(crate) kubeconfig: PathBuf,
     /// The server URL in the kubeconfig.
     pub(crate) url: String,
+    /// Whether the kubeconfig has a context for the fleet view.
+    pub(crate) has_fleet_view: bool,
 }
 
 impl RenewedCertificateTargets {
@@ -173,7 +175,11 @@ impl CertificateRenewal {
 
     fn write_kubeconfig(&self, pki: &Pki) -> anyhow::Result<()> {
         let (to, mut in_use) = (&self.targets, self.in_use.lock());
-        let kubeconfig = pki.admin_kubeconfig(&to.url, &to.root_ca.borrow());
+        let root_ca = to.root_ca.borrow().clone();
+        let kubeconfig = match to.has_fleet_view {
+            true => pki.admin_kubeconfig_with_fleet(&to.url, &root_ca),
+            false => pki.admin_kubeconfig(&to.url, &root_ca),
+        };
         if in_use.kubeconfig != kubeconfig {
             auth::pki::write_file(&to.kubeconfig, &kubeconfig, 0o600)?;
             in_use.kubeconfig = kubeconfig;

@@ -271,6 +271,7 @@ fn start_renewal(
         files: std::mem::take(&mut setup.certificate_files),
         kubeconfig: setup.dir.join(KUBECONFIG_FILE),
         url: running.url.clone(),
+        has_fleet_view: setup.federation,
     };
     let files_changed = Arc::default();
     let files = targets.watched_files();

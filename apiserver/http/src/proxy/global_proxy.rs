@@ -18,7 +18,7 @@ use openapi::KindInfo;
 use serde_json::Value;
 
 use super::native_request::{MemberResourceReader, NativeRequest};
-use super::update_body::restore_object;
+use super::update_body::{restore_body, restore_value};
 use super::{ClusterProxy, headers, path};
 use crate::response_body::ServerResponseBody;
 use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
@@ -82,7 +82,7 @@ impl GlobalProxy {
         }
         let restore = |body: Bytes, content_type: &str| {
             let version = |text: &str| cache.member_resource_version(&cluster, text);
-            restore_object(body, content_type, version)
+            restore_body(body, content_type, |value| restore_value(value, version))
         };
         self.clusters
             .forward_transformed(connection, Some(&restore))

@@ -11,7 +11,7 @@ use crate::negotiation::{self, Representation, ResponseFormat, ResponseOffer};
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ListResponse, ResponseOptions};
-use crate::table::{self, IncludeObjectPolicy};
+use crate::table::{self, IncludeObjectPolicy, TableKind};
 
 /// The format of a response: objects of members are sent in JSON or YAML, and as tables.
 pub(super) fn response_options(
@@ -72,6 +72,7 @@ impl MemberResourceReader {
                 let value = object.value().map_err(Status::internal)?;
                 let metadata =
                     json!({"resourceVersion": value["metadata"]["resourceVersion"]}).to_string();
+                let kind = self.table_kind(kind);
                 let mut text = table::table_opening(kind, beta, &metadata, true);
                 let now = self.clock.now();
                 text.push_str(&table::table_row(
@@ -145,6 +146,13 @@ impl MemberResourceReader {
             .await
     }
 
+    fn table_kind<'a>(&self, kind: &'a KindInfo) -> TableKind<'a> {
+        TableKind {
+            kind,
+            with_cluster: self.with_cluster_column,
+        }
+    }
+
     async fn write_list(
         &self,
         kind: &KindInfo,
@@ -154,7 +162,7 @@ impl MemberResourceReader {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let list = ListResponse {
             head: list_head(kind, &metadata),
-            kind,
+            kind: self.table_kind(kind),
             metadata,
             items,
         };

@@ -19,7 +19,7 @@ use super::native_request::{MemberResourceReader, NativeRequest};
 use crate::negotiation::{self, Representation, ResponseSerialization};
 use crate::response_body::{BodyChunkStream, ServerResponseBody};
 use crate::response_writers::ResponseOptions;
-use crate::table;
+use crate::table::{self, TableKind};
 use crate::watch::{content_type, watch_event_line};
 use crate::websocket_handshake::is_websocket_request;
 
@@ -53,6 +53,7 @@ impl MemberResourceReader {
         let events = self.cache.watch(&request.gvr(), watch).await?;
         let encoder = MemberWatchEncoder {
             kind: Arc::clone(kind),
+            with_cluster: self.with_cluster_column,
             options,
             clock: Arc::clone(&self.clock),
             columns_sent: false,
@@ -82,6 +83,8 @@ fn encoded_events(
 
 struct MemberWatchEncoder {
     kind: Arc<KindInfo>,
+    /// Whether tables begin with a column of clusters.
+    with_cluster: bool,
     options: ResponseOptions,
     clock: Arc<dyn Clock>,
     /// Column definitions are sent in a table's first event only.
@@ -122,9 +125,13 @@ impl MemberWatchEncoder {
                 let version = &value["metadata"]["resourceVersion"];
                 let metadata = json!({"resourceVersion": version}).to_string();
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                let mut text = table::table_opening(&self.kind, beta, &metadata, columns);
+                let kind = TableKind {
+                    kind: &self.kind,
+                    with_cluster: self.with_cluster,
+                };
+                let mut text = table::table_opening(kind, beta, &metadata, columns);
                 let (include, now) = (self.options.include, self.clock.now());
-                text.push_str(&table::table_row(&self.kind, object, include, beta, now)?);
+                text.push_str(&table::table_row(kind, object, include, beta, now)?);
                 text.push_str("]}");
                 return Ok(text);
             }

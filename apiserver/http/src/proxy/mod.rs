@@ -13,6 +13,7 @@
 mod agent_tunnel;
 mod aggregate;
 mod connector;
+mod fleet;
 mod global_proxy;
 mod headers;
 mod host_control_plane;
@@ -51,6 +52,7 @@ use crate::request_memory::MemoryCharge;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint, TunnelRefusalCallback};
+pub use fleet::{FleetView, NamedProxies};
 pub use global_proxy::{GLOBAL_PROXY, GlobalProxy};
 pub use host_control_plane::HostControlPlane;
 pub use member_reader::{MemberRead, MemberReader, MemberReply, is_unserved_path};

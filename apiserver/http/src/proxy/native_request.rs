@@ -23,6 +23,8 @@ pub struct MemberResourceReader {
     /// Knows the columns of kinds.
     registry: Arc<Registry>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Whether tables begin with a column of clusters.
+    pub(super) with_cluster_column: bool,
 }
 
 /// A request on a resource of members.
@@ -106,7 +108,19 @@ impl MemberResourceReader {
             authorizer: authorizer.into(),
             registry,
             clock,
+            with_cluster_column: false,
         })
+    }
+
+    /// A reader of another cache, whose tables begin with a column of clusters.
+    pub(super) fn of_fleet(&self, cache: Arc<dyn MemberResourceCache>) -> Self {
+        Self {
+            cache,
+            authorizer: self.authorizer.clone(),
+            registry: Arc::clone(&self.registry),
+            clock: Arc::clone(&self.clock),
+            with_cluster_column: true,
+        }
     }
 
     /// The kind of a cached resource; `None` for others. One that this server does not know has

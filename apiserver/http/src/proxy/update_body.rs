@@ -11,13 +11,13 @@ use crate::{request_body, yaml_body};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The body to send to the member. `member_version` finds the member's resourceVersion in one of
-/// several clusters. A body that cannot be decoded, or has neither, is sent as it is: the member
-/// judges it. An object in protobuf is sent in JSON; YAML stays what it is, as JSON is YAML.
-pub(super) fn restore_object(
+/// The body to send to the member. `restore` returns whether it has changed anything. A body that
+/// cannot be decoded, or is not changed, is sent as it is: the member judges it. An object in protobuf
+/// is sent in JSON; YAML stays what it is, as JSON is YAML.
+pub(super) fn restore_body(
     body: Bytes,
     content_type: &str,
-    member_version: impl Fn(&str) -> Option<String>,
+    restore: impl Fn(&mut Value) -> bool,
 ) -> TransformedBody {
     let media_type = content_type.split(';').next().unwrap_or("").trim();
     let is_protobuf = media_type.ends_with("protobuf");
@@ -33,7 +33,7 @@ pub(super) fn restore_object(
     let Some(mut value) = decoded else {
         return unchanged(body);
     };
-    if !restore_value(&mut value, member_version) {
+    if !restore(&mut value) {
         return unchanged(body);
     }
     match serde_json::to_vec(&value) {
@@ -45,9 +45,12 @@ pub(super) fn restore_object(
     }
 }
 
-/// Restores an object, the options of a deletion, or the operations of a patch. Returns whether
-/// anything changed.
-fn restore_value(value: &mut Value, member_version: impl Fn(&str) -> Option<String>) -> bool {
+/// Restores an object, the options of a deletion, or the operations of a patch. `member_version` finds
+/// the member's resourceVersion in one of several clusters. Returns whether anything changed.
+pub(super) fn restore_value(
+    value: &mut Value,
+    member_version: impl Fn(&str) -> Option<String>,
+) -> bool {
     let mut versions = Vec::new();
     let mut changed = false;
     match value {
@@ -91,7 +94,9 @@ mod tests {
 
     fn restored(body: &[u8], content_type: &str) -> Value {
         let body = Bytes::copy_from_slice(body);
-        let restored = restore_object(body, content_type, own_version);
+        let restored = restore_body(body, content_type, |value| {
+            restore_value(value, own_version)
+        });
         machinery::json::from_slice(&restored.bytes).unwrap()
     }
 
@@ -126,10 +131,10 @@ mod tests {
             "metadata": {"name": "a", "resourceVersion": "composite"}});
         let kind = machinery::Gvk::from_static("", "v1", "ConfigMap");
         let body = openapi::protobuf::encode_object(&kind, &object).unwrap();
-        let body = restore_object(
+        let body = restore_body(
             body.into(),
             "application/vnd.kubernetes.protobuf",
-            own_version,
+            |value| restore_value(value, own_version),
         );
         assert_eq!(body.content_type, Some(JSON));
         let value: Value = machinery::json::from_slice(&body.bytes).unwrap();
@@ -150,11 +155,10 @@ mod tests {
             ("metadata: {", "application/json"),
             ("k8s\0", "application/vnd.kubernetes.protobuf"),
         ] {
-            let restored = restore_object(
-                Bytes::from_static(body.as_bytes()),
-                content_type,
-                own_version,
-            );
+            let restored =
+                restore_body(Bytes::from_static(body.as_bytes()), content_type, |value| {
+                    restore_value(value, own_version)
+                });
             assert_eq!(restored.bytes, body, "{body}");
             assert_eq!(restored.content_type, None);
         }

@@ -1,0 +1,185 @@
+//! The discovery documents of the fleet view: what the Ready members serve through whose proxy the
+//! user may read. A group version is described by one member of each set of them that serves the same
+//! resources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+use http::{Response, StatusCode};
+use machinery::Status;
+use machinery::names::{join_api_version, split_api_version};
+use members::ServedResources;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::FleetView;
+use super::member_call::MemberCall;
+use crate::negotiation::{self, ResponseOffer};
+use crate::proxy::path;
+use crate::requestinfo::QueryParams;
+use crate::response_body::ServerResponseBody;
+use crate::response_writers;
+use crate::subresources::SubresourceConnectRequest;
+
+/// The most members that describe one group version.
+const MAX_DESCRIPTIONS: usize = 8;
+/// The members of one set that are asked in turn.
+const MAX_ATTEMPTS: usize = 2;
+/// The most resources of a group version.
+const MAX_RESOURCES: usize = 2000;
+
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<Value>,
+}
+
+impl FleetView {
+    pub(super) async fn discover(
+        &self,
+        connection: &SubresourceConnectRequest,
+        path: &str,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let headers = connection.request.headers();
+        let query = QueryParams::parse(connection.request.uri().query());
+        let format = negotiation::negotiate(headers, &query, ResponseOffer::default())?;
+        let mut served = self.cache.served_resources().await;
+        let names: Vec<String> = served.keys().cloned().collect();
+        let visible = self.access.visible(&connection.user, names).await;
+        served.retain(|cluster, _| visible.contains(cluster));
+        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+        let document = match segments[..] {
+            [] => json!({"paths": ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"]}),
+            ["api"] => json!({"kind": "APIVersions", "versions": versions(&served, ""),
+                "serverAddressByClientCIDRs": []}),
+            ["apis"] => {
+                let groups = groups(&served).into_iter();
+                let groups: Vec<Value> = groups.map(|name| api_group(&served, &name)).collect();
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+            }
+            ["apis", group] if !versions(&served, group).is_empty() => {
+                let mut document = api_group(&served, group);
+                document["kind"] = "APIGroup".into();
+                document["apiVersion"] = "v1".into();
+                document
+            }
+            ["api", version] => {
+                let described = self.describe(connection, &served, ("", version), path);
+                described.await?
+            }
+            ["apis", group, version] => {
+                let described = self.describe(connection, &served, (group, version), path);
+                described.await?
+            }
+            _ => return Err(Status::path_not_found()),
+        };
+        Ok(response_writers::write_value(200, &document, format))
+    }
+
+    /// The resources of a group version in any member. 404 if no member serves it.
+    async fn describe(
+        &self,
+        connection: &SubresourceConnectRequest,
+        served: &BTreeMap<String, ServedResources>,
+        (group, version): (&str, &str),
+        path: &str,
+    ) -> Result<Value, Status> {
+        let group_version = join_api_version(group, version);
+        let mut sets: BTreeMap<&BTreeSet<String>, Vec<String>> = BTreeMap::new();
+        for (cluster, served) in served {
+            if let Some(names) = served.get(&group_version) {
+                sets.entry(names).or_default().push(cluster.clone());
+            }
+        }
+        if sets.is_empty() {
+            return Err(Status::path_not_found());
+        }
+        let path = &path::member_path(path, None)?;
+        let descriptions = sets
+            .into_values()
+            .take(MAX_DESCRIPTIONS)
+            .map(|clusters| async move {
+                for cluster in clusters.into_iter().take(MAX_ATTEMPTS) {
+                    let call = MemberCall::get(path.clone());
+                    let answer = self
+                        .clusters
+                        .call_member(&cluster, &connection.user, call)
+                        .await;
+                    let Ok((StatusCode::OK, body)) = answer else {
+                        continue;
+                    };
+                    if let Ok(list) = machinery::json::from_slice::<ResourceList>(&body) {
+                        return list.resources;
+                    }
+                }
+                Vec::new()
+            });
+        let mut resources: BTreeMap<String, Value> = BTreeMap::new();
+        for resource in join_all(descriptions).await.into_iter().flatten() {
+            let name = resource["name"].as_str().map(str::to_owned);
+            if let Some(name) = name.filter(|_| resources.len() < MAX_RESOURCES) {
+                resources.entry(name).or_insert(resource);
+            }
+        }
+        let resources: Vec<Value> = resources.into_values().collect();
+        Ok(json!({"kind": "APIResourceList", "apiVersion": "v1",
+            "groupVersion": group_version, "resources": resources}))
+    }
+}
+
+/// The named groups that members serve.
+fn groups(served: &BTreeMap<String, ServedResources>) -> BTreeSet<String> {
+    let versions = served.values().flat_map(BTreeMap::keys);
+    let groups = versions.map(|version| split_api_version(version).0);
+    groups
+        .filter(|group| !group.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The versions of a group that members serve, the preferred one first.
+fn versions(served: &BTreeMap<String, ServedResources>, group: &str) -> Vec<String> {
+    let all = served.values().flat_map(BTreeMap::keys);
+    let versions: BTreeSet<&str> = all
+        .map(|version| split_api_version(version))
+        .filter(|(of, _)| *of == group)
+        .map(|(_, version)| version)
+        .collect();
+    let mut versions: Vec<String> = versions.into_iter().map(str::to_owned).collect();
+    versions.sort_by_key(|version| std::cmp::Reverse(registry::version_priority(version)));
+    versions
+}
+
+fn api_group(served: &BTreeMap<String, ServedResources>, group: &str) -> Value {
+    let versions = versions(served, group).into_iter();
+    let versions: Vec<Value> = versions
+        .map(|version| {
+            json!({"groupVersion": join_api_version(group, &version), "version": version})
+        })
+        .collect();
+    json!({"name": group, "preferredVersion": versions.first(), "versions": versions})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(versions: &[&str]) -> ServedResources {
+        let names = BTreeSet::from(["x".to_owned()]);
+        let versions = versions.iter();
+        versions.map(|v| ((*v).to_owned(), names.clone())).collect()
+    }
+
+    // proves: FLV-discovery
+    #[test]
+    fn groups_and_versions_are_those_of_all_members() {
+        let all = BTreeMap::from([
+            ("m1".to_owned(), served(&["v1", "apps/v1", "a.io/v1beta1"])),
+            ("m2".to_owned(), served(&["v1", "a.io/v1", "a.io/v2alpha1"])),
+        ]);
+        assert_eq!(versions(&all, ""), ["v1"]);
+        assert_eq!(versions(&all, "a.io"), ["v1", "v1beta1", "v2alpha1"]);
+        assert_eq!(groups(&all), ["a.io", "apps"].map(str::to_owned).into());
+        let group = api_group(&all, "a.io");
+        assert_eq!(group["preferredVersion"]["groupVersion"], "a.io/v1");
+    }
+}

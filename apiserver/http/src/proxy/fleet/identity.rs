@@ -1,0 +1,130 @@
+//! What an object is called in its member, to write there what was read in the fleet view.
+
+use karmada_api::well_known_keys::{CACHED_FROM_CLUSTER, MANAGED, MANAGED_VALUE, TEMPLATE_UID};
+use members::fleet_uid;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The identity of an object in its member.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct NativeIdentity {
+    #[serde(default)]
+    metadata: NativeMetadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NativeMetadata {
+    uid: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    owner_references: Vec<NativeOwner>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NativeOwner {
+    uid: String,
+}
+
+impl NativeIdentity {
+    /// Whether the object is a copy of a template, which the control plane keeps as it is there.
+    pub(super) fn is_copy(&self) -> bool {
+        let managed = self.metadata.labels.get(MANAGED);
+        managed.is_some_and(|value| value == MANAGED_VALUE)
+    }
+
+    /// Replaces the uids of the fleet view, and removes what it has added. Returns whether anything
+    /// changed. Uids of other objects stay: the member judges them.
+    pub(super) fn restore(&self, cluster: &str, value: &mut Value) -> bool {
+        let mut changed = false;
+        for parent in ["metadata", "preconditions"] {
+            if let Some(uid) = value
+                .get_mut(parent)
+                .and_then(|fields| fields.get_mut("uid"))
+            {
+                changed |= replace_uid(cluster, uid, [self.metadata.uid.as_str()]);
+            }
+        }
+        let metadata = value.get_mut("metadata");
+        let Some(metadata) = metadata.and_then(Value::as_object_mut) else {
+            return changed;
+        };
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            changed |= labels.remove(CACHED_FROM_CLUSTER).is_some();
+        }
+        let owners = metadata.get_mut("ownerReferences");
+        let Some(owners) = owners.and_then(Value::as_array_mut) else {
+            return changed;
+        };
+        let template = self.metadata.annotations.get(TEMPLATE_UID);
+        let native = &self.metadata.owner_references;
+        let count = owners.len();
+        owners.retain(|owner| {
+            let is_native = native.iter().any(|n| owner["uid"] == n.uid.as_str());
+            is_native || template.is_none_or(|uid| owner["uid"] != uid.as_str())
+        });
+        changed |= owners.len() < count;
+        for owner in owners {
+            if let Some(uid) = owner.get_mut("uid") {
+                let native = native.iter().map(|owner| owner.uid.as_str());
+                changed |= replace_uid(cluster, uid, native);
+            }
+        }
+        changed
+    }
+}
+
+/// Replaces a uid of the fleet view by the one of the member for which it stands.
+fn replace_uid<'a>(
+    cluster: &str,
+    uid: &mut Value,
+    native: impl IntoIterator<Item = &'a str>,
+) -> bool {
+    let mut native = native.into_iter();
+    let original = native.find(|native| *uid == fleet_uid(cluster, native));
+    match original {
+        Some(original) => {
+            *uid = original.into();
+            true
+        }
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // proves: FLV-write-identity
+    #[test]
+    fn what_the_fleet_view_changes_is_restored() {
+        let native = json!({"metadata": {"uid": "u", "labels": {MANAGED: "true"},
+            "annotations": {TEMPLATE_UID: "t"}, "ownerReferences": [{"uid": "o"}]}});
+        let identity: NativeIdentity = machinery::json::from_str(&native.to_string()).unwrap();
+        assert!(identity.is_copy());
+        let mut shown = json!({"metadata": {"uid": fleet_uid("m1", "u"),
+            "labels": {"a": "b", CACHED_FROM_CLUSTER: "m1"},
+            "ownerReferences": [{"uid": fleet_uid("m1", "o")}, {"uid": "t"}, {"uid": "new"}]}});
+        assert!(identity.restore("m1", &mut shown));
+        assert_eq!(
+            shown,
+            json!({"metadata": {"uid": "u", "labels": {"a": "b"},
+                "ownerReferences": [{"uid": "o"}, {"uid": "new"}]}})
+        );
+        let mut options = json!({"preconditions": {"uid": fleet_uid("m1", "u")}});
+        assert!(identity.restore("m1", &mut options));
+        assert_eq!(options, json!({"preconditions": {"uid": "u"}}));
+        // That of another cluster, or of an object that was replaced.
+        for mut other in [
+            json!({"preconditions": {"uid": fleet_uid("m2", "u")}}),
+            json!([{"op": "remove"}]),
+            json!({"spec": {}}),
+        ] {
+            assert!(!identity.restore("m1", &mut other), "{other}");
+        }
+    }
+}

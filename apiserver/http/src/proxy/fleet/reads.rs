@@ -1,0 +1,155 @@
+//! Answers gets, lists and watches from the caches of the members in which the user may make them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use http::Response;
+use machinery::{Gvr, Status, UserInfo};
+use members::{FleetResource, MemberResourceCache, RestrictedMembers};
+use openapi::KindInfo;
+
+use super::FleetView;
+use super::address::FleetAddress;
+use super::decision_cache::AccessAttributes;
+use crate::proxy::native_request::NativeRequest;
+use crate::response_body::ServerResponseBody;
+use crate::response_writers;
+use crate::subresources::SubresourceConnectRequest;
+
+/// The caches that one request of a user reads.
+pub(super) struct ReadableMembers {
+    pub(super) cache: Arc<dyn MemberResourceCache>,
+    /// Why members are missing that the user might read.
+    pub(super) warnings: Vec<String>,
+}
+
+impl FleetView {
+    pub(super) async fn read(
+        &self,
+        connection: SubresourceConnectRequest,
+        request: &NativeRequest,
+        address: &FleetAddress,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let resource = self.cache.resource(&request.gvr()).await?;
+        // A member in pull mode is not cached; what is addressed to it, it answers itself.
+        let addressed = address.cluster.as_ref();
+        if addressed.is_some_and(|cluster| resource.missing().contains_key(cluster)) {
+            return self.forward(connection, request, address).await;
+        }
+        let members = self
+            .readable(&connection.user, request, request.verb, address, &*resource)
+            .await?;
+        let reader = self.reader.of_fleet(members.cache);
+        let Some(kind) = reader.cached_kind(request) else {
+            return Err(Status::path_not_found());
+        };
+        check_scope(&kind, request)?;
+        let headers = connection.request.headers();
+        match request.verb {
+            "list" => reader.list(request, &kind, headers).await,
+            "watch" => {
+                let shutdown = connection.shutdown.clone();
+                let mut response = reader.watch(request, &kind, headers, shutdown).await?;
+                response_writers::add_warnings(&mut response, &members.warnings);
+                Ok(response)
+            }
+            _ => {
+                let object = reader.get(request, &kind, headers).await;
+                object.map_err(|status| explain_ambiguity(status, &request.resource.name))
+            }
+        }
+    }
+
+    /// The caches of the members in which the user may make a request. 403 if there are members, and
+    /// none in which he may.
+    pub(super) async fn readable(
+        &self,
+        user: &UserInfo,
+        request: &NativeRequest,
+        verb: &str,
+        address: &FleetAddress,
+        resource: &dyn FleetResource,
+    ) -> Result<ReadableMembers, Status> {
+        let mut cached: BTreeSet<String> = resource.clusters().into_iter().collect();
+        let mut missing = resource.missing().clone();
+        if let Some(cluster) = &address.cluster {
+            self.access.authorize_proxy(user, "get", cluster).await?;
+            cached.retain(|name| name == cluster);
+            missing.clear();
+        }
+        let all = cached.iter().chain(missing.keys()).cloned().collect();
+        let visible = self.access.visible(user, all).await;
+        let has_hidden = visible.len() < cached.len() + missing.len();
+        missing.retain(|name, _| visible.contains(name));
+        cached.retain(|name| visible.contains(name));
+        let gvr = request.gvr();
+        let attributes = AccessAttributes {
+            verb,
+            group: &gvr.group,
+            version: &gvr.version,
+            resource: &gvr.resource,
+            namespace: &request.resource.namespace,
+            name: &request.resource.name,
+        };
+        let members = self.access.decide(user, attributes, cached).await;
+        let is_denied = has_hidden || !members.denied.is_empty();
+        if is_denied
+            && members.allowed.is_empty()
+            && members.unknown.is_empty()
+            && missing.is_empty()
+        {
+            return Err(forbidden(user, &gvr, &attributes));
+        }
+        let is_transient = !members.unknown.is_empty();
+        missing.extend(members.unknown);
+        let denied = members.denied.into_iter();
+        missing.extend(denied.map(|name| (name, "you may not read this there".to_owned())));
+        Ok(ReadableMembers {
+            warnings: warnings(&missing),
+            cache: resource.restricted(RestrictedMembers {
+                clusters: members.allowed,
+                missing,
+                is_transient,
+            }),
+        })
+    }
+}
+
+fn warnings(missing: &BTreeMap<String, String>) -> Vec<String> {
+    let missing = missing.iter();
+    missing
+        .map(|(cluster, reason)| format!("cluster({cluster}): {reason}"))
+        .collect()
+}
+
+fn forbidden(user: &UserInfo, resource: &Gvr, attributes: &AccessAttributes<'_>) -> Status {
+    let scope = match attributes.namespace {
+        "" => String::new(),
+        namespace => format!(" in the namespace {namespace:?}"),
+    };
+    let text = format!(
+        "User {:?} cannot {} resource {:?} in API group {:?}{scope} in any cluster",
+        user.name, attributes.verb, &*resource.resource, &*resource.group
+    );
+    Status::forbidden(resource, attributes.name, text)
+}
+
+/// 404 for a namespace in the path of a kind without one. Other scopes are lists over all namespaces.
+fn check_scope(kind: &KindInfo, request: &NativeRequest) -> Result<(), Status> {
+    let resource = &request.resource;
+    let is_in_namespace = !resource.namespace.is_empty() && !resource.is_namespace_path;
+    let is_foreign = kind.definition.is_empty();
+    match !is_foreign && !kind.namespaced && is_in_namespace {
+        true => Err(Status::path_not_found()),
+        false => Ok(()),
+    }
+}
+
+/// Says how to name one of several objects.
+pub(super) fn explain_ambiguity(mut status: Status, name: &str) -> Status {
+    if status.code == 409 {
+        let hint = format!("; name one of them, as in {name}@CLUSTER");
+        status.message.push_str(&hint);
+    }
+    status
+}

@@ -1,0 +1,299 @@
+//! Keeps the caches in sync with what is read and with the Clusters. It runs in every replica, since
+//! every replica serves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::Informer;
+use flotilla_runtime::ControllerContext;
+use futures_util::future::join_all;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
+use machinery::names::join_api_version;
+use machinery::{Gvk, Gvr, Object, Status};
+use members::{FleetCache, FleetResource, MemberConnector, ServedResources};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout, timeout_at};
+use watchcache::{CacherListRequest, ListRevision, SelectionPredicate};
+
+use super::demand::{DemandedResources, IDLE_TIMEOUT};
+use super::resource::CachedFleetResource;
+use crate::controller::{ConnectedMembers, MemberCaches};
+use crate::member_resource::{CachedForm, NamespaceScope};
+use crate::metrics;
+use crate::resource_caches::{MemberCacher, ResourceCaches, SelectedResourceCaches};
+use crate::resource_version::member_resource_version;
+use crate::selected_resources::{SelectedResource, SelectedResources};
+
+/// How long a read waits for the objects of a member whose cache was just started.
+const FILL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The most group versions of a member that are looked at.
+const MAX_GROUP_VERSIONS: usize = 1000;
+
+/// What the cache works with beside its context.
+pub struct FleetOptions {
+    pub connector: Arc<dyn MemberConnector>,
+    /// Those of the search, with which the fleet view shares the memory for events.
+    pub caches: MemberCaches,
+}
+
+/// Starts the cache; it stops with the tasks of the context. No member is connected, and no Cluster
+/// is watched, before something is read.
+pub fn start_fleet(context: &ControllerContext, options: FleetOptions) -> Arc<dyn FleetCache> {
+    let watch_caches = Arc::clone(&options.caches.0.watch_caches);
+    let caches = SelectedResourceCaches::new(watch_caches, CachedForm::Fleet);
+    let shared = Arc::new(SharedFleetCache {
+        context: context.clone(),
+        clusters: OnceLock::new(),
+        demanded: DemandedResources::default(),
+        caches: Arc::new(caches),
+        changed: Arc::new(Notify::new()),
+    });
+    metrics::register(&shared.caches);
+    let controller = FleetController {
+        shared: Arc::clone(&shared),
+        connector: options.connector,
+        connected: None,
+    };
+    context.tasks.spawn(controller.run());
+    shared
+}
+
+struct SharedFleetCache {
+    context: ControllerContext,
+    /// Started with the first read.
+    clusters: OnceLock<Informer>,
+    demanded: DemandedResources,
+    caches: Arc<SelectedResourceCaches>,
+    changed: Arc<Notify>,
+}
+
+/// The Clusters, decoded.
+struct DecodedClusters(Vec<(Object, Arc<Cluster>)>);
+
+impl DecodedClusters {
+    fn of(objects: Vec<Object>) -> Self {
+        let decoded = objects.into_iter().filter_map(|object| {
+            let cluster = object.decode::<Cluster>().ok()?;
+            Some((object, cluster))
+        });
+        Self(decoded.collect())
+    }
+
+    /// The clusters that serve a resource, and whether each can be read or why not.
+    fn serving<'a>(
+        &'a self,
+        resource: &'a Gvr,
+    ) -> impl Iterator<Item = (&'a str, &'a str, Result<(), String>)> {
+        let api_version = join_api_version(&resource.group, &resource.version);
+        self.0.iter().filter_map(move |(object, cluster)| {
+            let enablements = cluster.status.api_enablements.iter();
+            let served = enablements
+                .filter(|e| e.group_version == api_version)
+                .flat_map(|e| &e.resources)
+                .find(|r| *r.name == *resource.resource)?;
+            Some((object.name(), &*served.kind, availability(object, cluster)))
+        })
+    }
+}
+
+/// Whether a cluster can be read, or why not.
+fn availability(object: &Object, cluster: &Cluster) -> Result<(), String> {
+    if object.meta().deleting {
+        return Err("is being deleted".to_owned());
+    }
+    match cluster.is_ready() {
+        true => Ok(()),
+        false => Err(match cluster.condition("Ready") {
+            Some(condition) => format!("not ready: {}", condition.reason),
+            None => "not ready yet".to_owned(),
+        }),
+    }
+}
+
+impl SharedFleetCache {
+    async fn clusters(&self) -> DecodedClusters {
+        let start = || self.context.informer(&CLUSTERS);
+        let clusters = self.clusters.get_or_init(start);
+        // What is not listed by then is missing from the answer.
+        let _ = timeout(FILL_TIMEOUT, clusters.wait_for_cache_sync()).await;
+        DecodedClusters::of(clusters.list())
+    }
+
+    /// The caches of a resource, once the controller has started them.
+    async fn started_caches(&self, resource: &Gvr) -> Result<Arc<ResourceCaches>, Status> {
+        let mut changes = self.caches.subscribe();
+        let started = async {
+            loop {
+                if let Some(caches) = self.caches.find(resource) {
+                    return Some(caches);
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        let started = timeout(FILL_TIMEOUT, started).await.ok().flatten();
+        started.ok_or_else(|| Status::unavailable("the members are not connected yet"))
+    }
+
+    /// Why members that serve a resource are missing from the caches.
+    async fn missing(
+        &self,
+        resource: &Gvr,
+        clusters: &DecodedClusters,
+        caches: &ResourceCaches,
+    ) -> BTreeMap<String, String> {
+        let mut missing = caches.unreachable.clone();
+        for (cluster, _, availability) in clusters.serving(resource) {
+            if let Err(reason) = availability {
+                missing.insert(cluster.to_owned(), reason);
+            }
+        }
+        let members = caches.members.iter();
+        let fills = members.map(|(cluster, member)| async move {
+            let reason = fill_error(member).await?;
+            Some((cluster.clone(), reason))
+        });
+        missing.extend(join_all(fills).await.into_iter().flatten());
+        missing
+    }
+}
+
+/// Why the objects of a member cannot be read yet.
+async fn fill_error(member: &MemberCacher) -> Option<String> {
+    if member.cacher.ready() {
+        return None;
+    }
+    // It waits for the list of the member.
+    let first = member.cacher.list(CacherListRequest {
+        filter: SelectionPredicate::default(),
+        revision: ListRevision::Any,
+        limit: 1,
+    });
+    match timeout_at(member.started + FILL_TIMEOUT, first).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("its objects are not cached yet".to_owned()),
+    }
+}
+
+#[async_trait]
+impl FleetCache for SharedFleetCache {
+    async fn has_cluster(&self, name: &str) -> bool {
+        let clusters = self.clusters().await;
+        clusters.0.iter().any(|(object, _)| object.name() == name)
+    }
+
+    async fn served_resources(&self) -> BTreeMap<String, ServedResources> {
+        let clusters = self.clusters().await;
+        let ready = clusters
+            .0
+            .iter()
+            .filter(|(object, cluster)| availability(object, cluster).is_ok());
+        ready
+            .map(|(object, cluster)| {
+                let enablements = cluster.status.api_enablements.iter();
+                let served = enablements.take(MAX_GROUP_VERSIONS).map(|enablement| {
+                    let names = enablement.resources.iter().map(|r| r.name.clone());
+                    (enablement.group_version.clone(), names.collect())
+                });
+                (object.name().to_owned(), served.collect())
+            })
+            .collect()
+    }
+
+    async fn resource(&self, resource: &Gvr) -> Result<Arc<dyn FleetResource>, Status> {
+        let clusters = self.clusters().await;
+        let served = clusters.serving(resource).next();
+        let Some(kind) = served.map(|(_, kind, _)| kind) else {
+            return Err(Status::path_not_found());
+        };
+        let kind = Gvk::new(&*resource.group, &*resource.version, kind);
+        let (usage, is_new) = self.demanded.add(resource, &kind)?;
+        if is_new {
+            self.changed.notify_one();
+        }
+        let caches = self.started_caches(resource).await?;
+        let missing = self.missing(resource, &clusters, &caches).await;
+        Ok(Arc::new(CachedFleetResource {
+            caches,
+            missing,
+            usage,
+        }))
+    }
+
+    fn member_resource_version(&self, cluster: &str, text: &str) -> Option<String> {
+        member_resource_version(cluster, text)
+    }
+}
+
+struct FleetController {
+    shared: Arc<SharedFleetCache>,
+    connector: Arc<dyn MemberConnector>,
+    connected: Option<ConnectedMembers>,
+}
+
+impl FleetController {
+    async fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let shutdown = shared.context.tasks.shutdown().clone();
+        loop {
+            // Without a change it looks whether something is not read any more.
+            let idle_at = Instant::now() + IDLE_TIMEOUT / 4;
+            let next = async {
+                // An elapsed timeout is a reason to look, as a change is.
+                let _ = timeout_at(idle_at, shared.changed.notified()).await;
+                self.reconcile().await;
+            };
+            if shutdown.run_until_triggered(next).await.is_none() {
+                break;
+            }
+        }
+        self.disconnect().await;
+    }
+
+    async fn reconcile(&mut self) {
+        let demanded = self.shared.demanded.retain_read();
+        if demanded.is_empty() {
+            self.disconnect().await;
+            return;
+        }
+        let shared = &self.shared;
+        let start = || ConnectedMembers::start(&shared.context, &self.connector, &shared.changed);
+        let connected = self.connected.get_or_insert_with(start);
+        connected.manager.wait_for_cache_sync().await;
+        let clusters = DecodedClusters::of(connected.clusters.list());
+        let selected = selected(&demanded, &clusters);
+        shared.caches.update(&selected, &connected.manager).await;
+    }
+
+    /// While nothing is read, nothing is kept.
+    async fn disconnect(&mut self) {
+        self.shared.caches.clear().await;
+        if let Some(connected) = self.connected.take() {
+            connected.stop().await;
+        }
+    }
+}
+
+/// The demanded resources in the Ready clusters that serve them.
+fn selected(demanded: &BTreeMap<Gvr, Gvk>, clusters: &DecodedClusters) -> SelectedResources {
+    let resource = |(gvr, kind): (&Gvr, &Gvk)| {
+        let available: BTreeSet<&str> = clusters
+            .serving(gvr)
+            .filter(|(_, _, availability)| availability.is_ok())
+            .map(|(cluster, _, _)| cluster)
+            .collect();
+        let clusters = available
+            .into_iter()
+            .map(|cluster| (cluster.to_owned(), NamespaceScope::All))
+            .collect();
+        let selected = SelectedResource {
+            kind: kind.clone(),
+            clusters,
+        };
+        (gvr.clone(), selected)
+    };
+    demanded.iter().map(resource).collect()
+}

@@ -1,0 +1,14 @@
+//! The cache behind the fleet view: a resource of all members is cached once somebody reads it, and
+//! dropped when nobody has for some time.
+//!
+//! a read ──[`demand`]──► demanded resources ──[`controller`]──► caches of the Ready members that serve them
+
+mod controller;
+mod demand;
+mod object;
+mod resource;
+#[cfg(test)]
+mod tests;
+
+pub use controller::{FleetOptions, start_fleet};
+pub(crate) use object::fleet_value;

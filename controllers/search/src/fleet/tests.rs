@@ -1,0 +1,202 @@
+//! Tests of the cache of the fleet view over fake members: what it reads, and when it forgets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use client::{Api, ShutdownToken, TaskGroup};
+use client_fake::FakeApi;
+use karmada_api::resources::CLUSTERS;
+use machinery::{Gvr, Status};
+use members::{
+    FleetCache, FleetResource, MemberEndpoint, MemberListRequest, MemberObjectSelection,
+    MemberResourceCache, MemberWatchRequest, RestrictedMembers,
+};
+use serde_json::json;
+use watchcache::{WatchCacheConfig, WatchCaches};
+
+use crate::tests::{
+    MAPS, SECRETS, cluster, context, map, names, next_event, unused_store, wait_until,
+};
+use crate::{FleetOptions, MemberCaches, start_fleet};
+
+struct FleetFixture {
+    host: Arc<FakeApi>,
+    members: [Arc<FakeApi>; 2],
+    cache: Arc<dyn FleetCache>,
+    tasks: TaskGroup,
+    watch_caches: Arc<WatchCaches>,
+}
+
+impl FleetFixture {
+    /// Both members, of which the second may not be Ready.
+    fn new(is_second_ready: bool) -> Self {
+        let (host, members) = (FakeApi::new(), [FakeApi::new(), FakeApi::new()]);
+        let secret = json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"namespace": "kc", "name": "s"},
+            "data": {"token": "dA==", "caBundle": "Y2E="}});
+        host.seed(&SECRETS, secret);
+        host.seed(&CLUSTERS, cluster("m1", true));
+        host.seed(&CLUSTERS, cluster("m2", is_second_ready));
+        for (member, objects) in members.iter().zip([["a", "b"], ["b", "c"]]) {
+            for name in objects {
+                member.seed(&MAPS, map("ns", name));
+            }
+        }
+        let apis = members.clone();
+        let connect = move |to: &MemberEndpoint, _: &TaskGroup| {
+            let index = usize::from(to.cluster != "m1");
+            Ok(Arc::clone(&apis[index]) as Arc<dyn Api>)
+        };
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let watch_caches =
+            WatchCaches::new(unused_store(host.clone()), WatchCacheConfig::default());
+        let options = FleetOptions {
+            connector: Arc::new(connect),
+            caches: MemberCaches::new(&watch_caches),
+        };
+        let cache = start_fleet(&context(&host, &tasks), options);
+        Self {
+            host,
+            members,
+            cache,
+            tasks,
+            watch_caches,
+        }
+    }
+
+    async fn maps(&self) -> Arc<dyn FleetResource> {
+        self.cache.resource(&MAPS).await.unwrap()
+    }
+
+    async fn stop(self) {
+        self.tasks.stop().await;
+        self.watch_caches.shutdown().await;
+    }
+}
+
+fn restricted(resource: &dyn FleetResource, clusters: &[&str]) -> Arc<dyn MemberResourceCache> {
+    resource.restricted(RestrictedMembers {
+        clusters: clusters.iter().map(|c| (*c).to_owned()).collect(),
+        ..RestrictedMembers::default()
+    })
+}
+
+async fn listed(cache: &dyn MemberResourceCache, request: MemberListRequest) -> Vec<String> {
+    names(&cache.list(&MAPS, request).await.unwrap().items)
+}
+
+// proves: FLV-demand, FLV-list
+#[tokio::test]
+async fn a_resource_is_cached_when_it_is_read() {
+    let fixture = FleetFixture::new(true);
+    assert_eq!(fixture.watch_caches.stats().objects, 0);
+    let unknown = Gvr::new("", "v1", "dragons");
+    let rejection: Result<_, Status> = fixture.cache.resource(&unknown).await;
+    assert_eq!(rejection.err().map(|status| status.code), Some(404));
+
+    let resource = fixture.maps().await;
+    assert_eq!(&*resource.kind().kind, "ConfigMap");
+    assert_eq!(resource.clusters(), ["m1", "m2"]);
+    assert!(resource.missing().is_empty());
+    let cache = restricted(&*resource, &["m1", "m2"]);
+    let all = listed(&*cache, MemberListRequest::default()).await;
+    assert_eq!(all, ["m1/a", "m1/b", "m2/b", "m2/c"]);
+    assert!(fixture.cache.has_cluster("m1").await);
+    assert!(!fixture.cache.has_cluster("m3").await);
+    let served = fixture.cache.served_resources().await;
+    let names = BTreeSet::from(["configmaps".to_owned(), "secrets".to_owned()]);
+    let expected = BTreeMap::from([("v1".to_owned(), names)]);
+    assert_eq!(served["m2"], expected);
+    fixture.stop().await;
+}
+
+// proves: FLV-restricted, FLV-resume
+#[tokio::test]
+async fn a_reader_of_some_members_sees_nothing_of_others() {
+    let fixture = FleetFixture::new(true);
+    let resource = fixture.maps().await;
+    let both = restricted(&*resource, &["m1", "m2"]);
+    let first = restricted(&*resource, &["m1"]);
+    assert_eq!(
+        listed(&*first, MemberListRequest::default()).await,
+        ["m1/a", "m1/b"]
+    );
+    // An ambiguous name is not, for who sees one of the objects.
+    assert_eq!(both.get(&MAPS, "ns", "b", "").await.unwrap_err().code, 409);
+    assert_eq!(first.find_cluster(&MAPS, "ns", "b").await.unwrap(), "m1");
+    let rejection = first.get(&MAPS, "ns", "c", "").await.unwrap_err();
+    assert_eq!(rejection.code, 404);
+    let search = first.search(&MAPS, MemberObjectSelection::default()).await;
+    assert_eq!(names(&search.unwrap().items), ["m1/a", "m1/b"]);
+
+    // Neither a token nor a resourceVersion of a wider reader helps.
+    let page = MemberListRequest {
+        limit: 3,
+        ..MemberListRequest::default()
+    };
+    let wide = both.list(&MAPS, page.clone()).await.unwrap();
+    let next = MemberListRequest {
+        continue_token: wide.continue_token.unwrap(),
+        ..page
+    };
+    assert_eq!(first.list(&MAPS, next).await.unwrap_err().code, 410);
+    let watch = |resource_version: &str| MemberWatchRequest {
+        resource_version: resource_version.to_owned(),
+        ..MemberWatchRequest::default()
+    };
+    let rejection = first.watch(&MAPS, watch(&wide.resource_version)).await;
+    assert_eq!(rejection.err().map(|status| status.code), Some(410));
+
+    let page = first
+        .list(&MAPS, MemberListRequest::default())
+        .await
+        .unwrap();
+    let mut events = first
+        .watch(&MAPS, watch(&page.resource_version))
+        .await
+        .unwrap();
+    fixture.members[1].seed(&MAPS, map("ns", "d"));
+    fixture.members[0].seed(&MAPS, map("ns", "e"));
+    let (event, version) = next_event(&mut events).await.unwrap().unwrap();
+    assert_eq!(event, "ADDED m1/e");
+    fixture.members[0].seed(&MAPS, map("ns", "f"));
+    drop(events);
+    let mut resumed = first.watch(&MAPS, watch(&version)).await.unwrap();
+    let (event, _) = next_event(&mut resumed).await.unwrap().unwrap();
+    assert_eq!(event, "ADDED m1/f");
+    fixture.stop().await;
+}
+
+// proves: FLV-missing
+#[tokio::test]
+async fn a_dead_member_is_missing_and_named() {
+    let fixture = FleetFixture::new(false);
+    let resource = fixture.maps().await;
+    assert_eq!(resource.clusters(), ["m1"]);
+    assert_eq!(resource.missing().keys().collect::<Vec<_>>(), ["m2"]);
+    let cache = restricted(&*resource, &["m1"]);
+    let mut events = cache
+        .watch(&MAPS, MemberWatchRequest::default())
+        .await
+        .unwrap();
+    for expected in ["ADDED m1/a", "ADDED m1/b"] {
+        let (event, _) = next_event(&mut events).await.unwrap().unwrap();
+        assert_eq!(event, expected);
+    }
+    // When it is back, the watch ends, so that the next one has its objects.
+    fixture.host.seed(&CLUSTERS, cluster("m2", true));
+    assert!(next_event(&mut events).await.is_none());
+    wait_until(async || fixture.maps().await.clusters() == ["m1", "m2"]).await;
+    fixture.stop().await;
+}
+
+// proves: FLV-missing
+#[tokio::test]
+async fn a_member_that_does_not_list_delays_nobody_for_long() {
+    let fixture = FleetFixture::new(true);
+    fixture.members[1].on_call(|_| Some(Status::unavailable("down").into()));
+    let resource = fixture.maps().await;
+    assert_eq!(resource.clusters(), ["m1"]);
+    assert_eq!(resource.missing().keys().collect::<Vec<_>>(), ["m2"]);
+    fixture.stop().await;
+}
