@@ -11,7 +11,7 @@ use crate::api::test_server::ApiTestServer;
 
 const NAMESPACE: &str = "n";
 /// The kinds of the table: kind, group and version, resource, and whether it is namespaced.
-const KINDS: [(&str, &str, &str, bool); 20] = [
+const KINDS: [(&str, &str, &str, bool); 21] = [
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
     (
         "ClusterOverridePolicy",
@@ -114,6 +114,12 @@ const KINDS: [(&str, &str, &str, bool); 20] = [
         "ServiceImport",
         "multicluster.x-k8s.io/v1alpha1",
         "serviceimports",
+        true,
+    ),
+    (
+        "ClusterProfile",
+        "multicluster.x-k8s.io/v1alpha1",
+        "clusterprofiles",
         true,
     ),
     (

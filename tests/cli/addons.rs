@@ -35,6 +35,7 @@ fn addons_are_listed_enabled_and_disabled() {
         [
             ["ADDON", "NAME", "STATUS"],
             ["flotilla-autoscalers", "enabled", "Default"],
+            ["flotilla-cluster-inventory", "enabled", "Default"],
             ["flotilla-multicluster-services", "enabled", "Default"],
             ["karmada-descheduler", "disabled", "Default"],
             ["karmada-metrics-adapter", "enabled", "Default"],

@@ -62,6 +62,12 @@ mod addons;
 /// What `up` prints to try next.
 mod first_steps;
 
+/// ClusterProfiles through kubectl, and their consumers.
+mod cluster_inventory;
+
+/// `mcp`, over its standard streams.
+mod mcp;
+
 /// `drain` of clusters.
 mod drain;
 

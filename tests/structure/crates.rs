@@ -89,6 +89,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("hollow", controllers),
         ("autoscale", &["flotilla-runtime", "members"]),
         ("services", propagation),
+        ("cluster-inventory", &["flotilla-runtime"]),
         // The one controller with a watch cache: of the objects of members.
         ("search", &["watchcache", "members", "flotilla-runtime"]),
         ("controller-context", pipeline),
@@ -128,7 +129,13 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("admission-configuration", &["registry"]),
         (
             "addons",
-            &["flotilla-http", "estimator", "autoscale", "services"],
+            &[
+                "flotilla-http",
+                "estimator",
+                "autoscale",
+                "services",
+                "cluster-inventory",
+            ],
         ),
         ("metrics-adapter", &["addons"]),
         ("simulated-member", &["hollow", "metrics-adapter"]),

@@ -39,7 +39,10 @@ impl AddonDefaults {
     /// The state of an addon under a configuration.
     pub fn is_enabled(self, configuration: &AddonConfiguration, addon: Addon) -> bool {
         configuration.state(addon).unwrap_or(match addon {
-            Addon::Autoscalers | Addon::MultiClusterServices | Addon::Search => true,
+            Addon::Autoscalers
+            | Addon::ClusterInventory
+            | Addon::MultiClusterServices
+            | Addon::Search => true,
             Addon::Descheduler => self.descheduler,
             Addon::MetricsAdapter => self.metrics_adapter,
             Addon::SchedulerEstimator => self.scheduler_estimator,
@@ -54,10 +57,19 @@ pub struct AddonControllerOptions {
     pub families: LeaderAddons,
 }
 
+impl AddonControllerOptions {
+    fn cluster_profile_namespace(&self) -> &str {
+        let configured = self.families.cluster_profile_namespace.as_deref();
+        configured.unwrap_or(&self.switches.namespace)
+    }
+}
+
 /// The addons whose controllers run in the leader.
 pub struct LeaderAddons {
     pub autoscalers: AutoscalerOptions,
     pub services: ServiceControllersOptions,
+    /// The namespace of ClusterProfiles; by default that of the ConfigMap.
+    pub cluster_profile_namespace: Option<String>,
     pub estimators: EstimatorAddons,
 }
 
@@ -83,6 +95,7 @@ pub struct AddonController {
     options: AddonControllerOptions,
     autoscalers: Option<RunningFamily>,
     services: Option<RunningFamily>,
+    cluster_inventory: Option<RunningFamily>,
     /// Notified when a family has started.
     started: Arc<Notify>,
     failures: FailureLogLimiter,
@@ -96,6 +109,7 @@ impl AddonController {
             options,
             autoscalers: None,
             services: None,
+            cluster_inventory: None,
             started: Arc::default(),
             failures: FailureLogLimiter::new(),
         };
@@ -108,7 +122,11 @@ impl AddonController {
 
     /// Stops all families.
     async fn stop(&mut self) {
-        let running = [self.services.take(), self.autoscalers.take()];
+        let running = [
+            self.services.take(),
+            self.autoscalers.take(),
+            self.cluster_inventory.take(),
+        ];
         for family in running.into_iter().flatten() {
             family.tasks.stop().await;
         }
@@ -177,6 +195,14 @@ impl AddonController {
                 async move { autoscale::start(&context, &options).await }
             })
             .await;
+        let running = self.cluster_inventory.take();
+        let inventory = enabled(Addon::ClusterInventory);
+        self.cluster_inventory = self
+            .switch_family(inventory, running, |context| {
+                let namespace = self.options.cluster_profile_namespace().to_owned();
+                async move { cluster_inventory::start(&context, &namespace).await }
+            })
+            .await;
     }
 
     /// Starts or stops a family where that differs from `enabled`. Returns the running family.
@@ -225,7 +251,7 @@ impl AddonController {
 
     /// When families that are starting should have started, if that is still to come.
     fn due(&self) -> Option<Instant> {
-        let families = [&self.autoscalers, &self.services];
+        let families = [&self.autoscalers, &self.services, &self.cluster_inventory];
         let starting = families.into_iter().flatten();
         let starting = starting.filter(|family| family.state() == AddonState::NotStarted);
         starting
@@ -241,6 +267,7 @@ impl AddonController {
             let family = match addon {
                 Addon::Autoscalers => self.autoscalers.as_ref(),
                 Addon::MultiClusterServices => self.services.as_ref(),
+                Addon::ClusterInventory => self.cluster_inventory.as_ref(),
                 _ => None,
             };
             let enabled = options.defaults.is_enabled(&now.configuration, addon);

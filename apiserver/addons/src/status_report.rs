@@ -135,6 +135,7 @@ mod tests {
             lines,
             [
                 "flotilla-autoscalers enabled Default the flags of the server decide",
+                "flotilla-cluster-inventory enabled Default the flags of the server decide",
                 "flotilla-multicluster-services unhealthy Default what it watches is not listed yet",
                 "karmada-descheduler disabled InvalidValue \"on\" is neither \"enabled\" nor \"disabled\"; the flags of the server decide",
                 "karmada-metrics-adapter enabled Default the flags of the server decide",

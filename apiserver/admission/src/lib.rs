@@ -21,6 +21,7 @@ mod certificate_approval;
 mod chain;
 mod cluster;
 mod cluster_affinity;
+mod cluster_profile;
 mod cluster_taint_policy;
 mod default_classes;
 pub mod deletion_protection;

@@ -31,6 +31,7 @@ mod kubectl;
 pub mod kubectl_commands;
 pub mod man;
 mod manifest_files;
+pub mod mcp;
 mod member_clusters;
 mod namespace_gate;
 mod object_lists;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     addons, adopt, apply, completion, convert, cordon, doctor, drain, get, history, install,
-    interpret, join, kubectl_commands, man, orphan, plan, promote, rebalance, register, rename,
-    replace, rollout, taint, takeover, token, top, unjoin, unregister, why,
+    interpret, join, kubectl_commands, man, mcp, orphan, plan, promote, rebalance, register,
+    rename, replace, rollout, taint, takeover, token, top, unjoin, unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
@@ -110,6 +110,8 @@ pub(crate) enum CliCommand {
     Why(why::WhyArgs),
     /// Show which templates would move if policies were applied.
     Plan(Box<plan::PlanArgs>),
+    /// Serve tools for an assistant by the Model Context Protocol.
+    Mcp(Box<mcp::McpArgs>),
     /// Validate and test interpreter customizations.
     Interpret(interpret::InterpretArgs),
     /// Convert manifests of another multi-cluster control plane.
@@ -204,6 +206,7 @@ impl CliCommand {
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
             Self::Top(arguments) => return Box::pin(top::run(arguments)).await,
             Self::Why(arguments) => Box::pin(why::run(arguments)).await,
+            Self::Mcp(arguments) => Box::pin(mcp::run(*arguments)).await,
             Self::Up(arguments) => Box::pin(up::run(*arguments)).await,
             Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
             Self::Serve(arguments) => Box::pin(serve::run(*arguments)).await,

@@ -9,6 +9,7 @@ use client::remote::RestConfig;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use estimator::DeschedulerSettings;
 use machinery::duration;
+use machinery::names::validate_dns1123_label;
 
 use crate::federated_hpa_flags::FederatedHpaArgs;
 
@@ -59,6 +60,10 @@ pub(crate) struct ControllerArgs {
     /// from a cluster.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     unschedulable_threshold: Duration,
+    /// The namespace of the ClusterProfiles that describe the members; by default that in which
+    /// Flotilla is installed, or karmada-system of a standalone server. It is created if there is none.
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace_name)]
+    cluster_profile_namespace: Option<String>,
     /// Path to the kubeconfig of the management cluster of Cluster API. Clusters that it
     /// provisions are joined, and removed when they are deleted there.
     #[arg(long, value_name = "FILE")]
@@ -80,6 +85,8 @@ pub(crate) struct ControllerOptions {
     pub(crate) descheduler_enabled: bool,
     pub(crate) descheduler: DeschedulerSettings,
     pub(crate) quota_resync: Duration,
+    /// The namespace of ClusterProfiles.
+    pub(crate) cluster_profile_namespace: Option<String>,
     /// The management cluster of Cluster API.
     pub(crate) cluster_api: Option<RestConfig>,
 }
@@ -93,6 +100,7 @@ impl Default for ControllerOptions {
             descheduler_enabled: false,
             descheduler: DeschedulerSettings::default(),
             quota_resync: propagation::QUOTA_RESYNC_PERIOD,
+            cluster_profile_namespace: None,
             cluster_api: None,
         }
     }
@@ -111,6 +119,7 @@ impl ControllerArgs {
                 unschedulable_threshold: self.unschedulable_threshold,
             },
             quota_resync: self.federated_resource_quota_sync_period,
+            cluster_profile_namespace: self.cluster_profile_namespace.clone(),
             cluster_api: self.cluster_api_config()?,
         })
     }
@@ -141,6 +150,10 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be greater than 0".into()),
         positive => Ok(positive),
     }
+}
+
+fn namespace_name(text: &str) -> Result<String, String> {
+    validate_dns1123_label(text).map(|()| text.to_owned())
 }
 
 fn parse_controllers(names: &[String]) -> Result<EnabledControllers, String> {

@@ -364,6 +364,7 @@ fn start_addons(
             members: Arc::clone(&members),
             enabled: settings.controllers.services.gated(settings.gates),
         },
+        cluster_profile_namespace: settings.controllers.cluster_profile_namespace.clone(),
         autoscalers: AutoscalerOptions {
             members,
             enabled: settings.controllers.autoscale,

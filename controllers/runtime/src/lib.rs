@@ -9,7 +9,8 @@
 //! ([`TaskGroup`](client::TaskGroup)) and ends with its [`ShutdownToken`](client::ShutdownToken).
 //!
 //! Entry points: [`ControllerContext`], [`ClusterLister`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`StatusWriter`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
+//! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`StatusWriter`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`],
+//! [`create_missing_definitions`].
 
 mod access;
 mod blocking_section;
@@ -22,6 +23,7 @@ mod fence;
 mod finalizers;
 mod host_workloads;
 mod index_key_workqueue;
+mod kind_definitions;
 mod last_applied_version;
 mod leader_election;
 mod metrics;
@@ -44,6 +46,7 @@ pub use fence::LeaderFence;
 pub use finalizers::{add_finalizer, remove_finalizers};
 pub use host_workloads::HostWorkloadFilter;
 pub use index_key_workqueue::IndexKeyWorkqueue;
+pub use kind_definitions::create_missing_definitions;
 pub use last_applied_version::LastAppliedVersionByKey;
 pub use leader_election::{LeaderElector, LeaderTerm};
 pub use metrics::ControllerName;

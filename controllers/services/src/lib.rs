@@ -17,7 +17,6 @@
 //!
 //! Entry points: [`start`], [`ServiceControllersOptions`], [`EnabledServiceControllers`].
 
-mod definitions;
 mod endpoint_slice;
 mod exported_services;
 #[cfg(test)]

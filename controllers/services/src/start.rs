@@ -1,15 +1,14 @@
 //! Starts the enabled controllers.
 
-use flotilla_runtime::ControllerContext;
+use flotilla_runtime::{ControllerContext, create_missing_definitions};
 
-use crate::ServiceControllersOptions;
-use crate::definitions;
 use crate::endpoint_slice::EndpointSliceController;
 use crate::multi_cluster_service::{
     EndpointSliceDispatchController, MultiClusterServiceController,
 };
 use crate::service_import::ServiceImportController;
 use crate::slice_collection::SliceCollectionController;
+use crate::{SERVICE_EXPORTS, SERVICE_IMPORTS, ServiceControllersOptions};
 
 /// Starts the enabled controllers; they stop with the tasks of the context.
 pub async fn start(context: &ControllerContext, options: &ServiceControllersOptions) {
@@ -21,7 +20,7 @@ pub async fn start(context: &ControllerContext, options: &ServiceControllersOpti
         EndpointSliceController::start(context).await;
     }
     if enabled.service_import {
-        definitions::start(context);
+        create_missing_definitions(context, &[&SERVICE_EXPORTS, &SERVICE_IMPORTS]);
         ServiceImportController::start(context).await;
     }
     if enabled.multi_cluster_service {

@@ -26,6 +26,8 @@ pub const UNKNOWN: &str = "unknown";
 pub enum Addon {
     /// The controllers of FederatedHPAs, CronFederatedHPAs and of autoscalers in the members.
     Autoscalers,
+    /// The controller that keeps a ClusterProfile for each Cluster.
+    ClusterInventory,
     /// The controllers of ServiceExports, ServiceImports and MultiClusterServices.
     MultiClusterServices,
     Descheduler,
@@ -39,8 +41,9 @@ pub enum Addon {
 
 impl Addon {
     /// All addons, by their names.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Autoscalers,
+        Self::ClusterInventory,
         Self::MultiClusterServices,
         Self::Descheduler,
         Self::MetricsAdapter,
@@ -52,6 +55,7 @@ impl Addon {
     pub fn name(self) -> &'static str {
         match self {
             Self::Autoscalers => "flotilla-autoscalers",
+            Self::ClusterInventory => "flotilla-cluster-inventory",
             Self::MultiClusterServices => "flotilla-multicluster-services",
             Self::Descheduler => "karmada-descheduler",
             Self::MetricsAdapter => "karmada-metrics-adapter",

@@ -52,6 +52,7 @@ const FEDERATED_HPA: &[&str] =
     &["Name", "REFERENCE-KIND", "REFERENCE-NAME", "MINPODS", "MAXPODS", "REPLICAS", "AGE"];
 const CRON_FEDERATED_HPA: &[&str] = &["Name", "REFERENCE-KIND", "REFERENCE-NAME", "AGE"];
 const SERVICE_IMPORT: &[&str] = &["Name", "Type", "IP", "Age"];
+const CLUSTER_PROFILE: &[&str] = &["Name", "Manager", "Version", "Healthy", "Age"];
 #[rustfmt::skip]
 const CLUSTER: &[&str] = &["Name", "Version", "Mode", "Ready", "Age",
     "Zones", "Region", "Provider", "API-Endpoint", "Proxy-URL"];
@@ -80,6 +81,7 @@ const KINDS: &[KarmadaKind] = kinds! {
     "remedy.karmada.io/v1alpha1" "remedies" "Remedy" false "" "karmada-io" "" NAME_AND_AGE;
     "multicluster.x-k8s.io/v1alpha1" "serviceexports" "ServiceExport" true "svcex" "" "status" NAME_AND_AGE;
     "multicluster.x-k8s.io/v1alpha1" "serviceimports" "ServiceImport" true "svcim" "" "status" SERVICE_IMPORT;
+    "multicluster.x-k8s.io/v1alpha1" "clusterprofiles" "ClusterProfile" true "" "" "status" CLUSTER_PROFILE;
     "scheduling.kubefed.io/v1alpha1" "replicaschedulingpreferences" "ReplicaSchedulingPreference" true "rsp" "" "" NAME_AND_AGE;
     "cluster.karmada.io/v1alpha1" "clusters" "Cluster" false "" "" "proxy status" CLUSTER;
     "search.karmada.io/v1alpha1" "resourceregistries" "ResourceRegistry" false "" "" "status" NAME_AND_AGE;

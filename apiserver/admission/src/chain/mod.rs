@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use client::{Api, ListOptions, ResourcePath, ignore_not_found};
 use karmada_api::resources::CUSTOMIZATIONS;
 use karmada_api::rollout::ROLLOUT_GROUP;
-use karmada_api::{FeatureGates, KUBEFED_SCHEDULING_GROUP, KarmadaFeature, well_known_keys};
+use karmada_api::{
+    FeatureGates, KUBEFED_SCHEDULING_GROUP, KarmadaFeature, MULTICLUSTER_GROUP, well_known_keys,
+};
 use machinery::agent_user::RBAC_GENERATOR;
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
@@ -25,9 +27,10 @@ use crate::list_objects::{list_cached, list_objects};
 use crate::secret_access::{SecretAuthorizer, SecretReference};
 use crate::unstructured::text;
 use crate::{
-    binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection,
-    federated_quota, federated_resources, federated_type_config, limit_range, override_policy,
-    propagation_policy, replica_preference, resource_registry, rollout_policy, secret_access,
+    binding, builtin, cluster, cluster_profile, cluster_taint_policy, default_classes,
+    deletion_protection, federated_quota, federated_resources, federated_type_config, limit_range,
+    override_policy, propagation_policy, replica_preference, resource_registry, rollout_policy,
+    secret_access,
 };
 
 mod agents;
@@ -329,6 +332,10 @@ impl AdmissionChain {
             }
             (ROLLOUT_GROUP, "RolloutPolicy" | "ClusterRolloutPolicy") => {
                 let errors = rollout_policy::validate(attributes.namespace, new);
+                invalid_unless_empty(attributes, new, errors)?;
+            }
+            (MULTICLUSTER_GROUP, "ClusterProfile") => {
+                let errors = cluster_profile::validate(new, old);
                 invalid_unless_empty(attributes, new, errors)?;
             }
             (group, _) if group.ends_with(".karmada.io") => {

@@ -18,8 +18,9 @@ use switch::{DisableAddonsArgs, EnableAddonsArgs};
 
 /// Enable or disable an addon.
 ///
-/// These addons are supported: flotilla-autoscalers, flotilla-multicluster-services,
-/// karmada-descheduler, karmada-metrics-adapter, karmada-scheduler-estimator, karmada-search.
+/// These addons are supported: flotilla-autoscalers, flotilla-cluster-inventory,
+/// flotilla-multicluster-services, karmada-descheduler, karmada-metrics-adapter,
+/// karmada-scheduler-estimator, karmada-search.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla addons enable karmada-descheduler")]
 pub struct AddonsArgs {

@@ -45,19 +45,10 @@ pub struct DoctorArgs {
 }
 
 pub async fn run(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let config = arguments.control.load_config()?;
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let api = RemoteApi::new(config, &tasks)?;
-    let examination = Examination {
-        api: &api,
-        timeout: arguments.timeout,
-    };
-    let observations = Box::pin(examination.gather()).await;
+    let report = examine(&arguments, &tasks).await;
     tasks.stop().await;
-    let report = DoctorReport::new(
-        observations.server.clone(),
-        checks::run_checks(&observations),
-    );
+    let report = report?;
     let wide = arguments.output == Some(OutputFormat::Wide);
     let structured = printers::encode_output(arguments.output, &report)?;
     output::print_line(structured.unwrap_or_else(|| report.lines(wide)));
@@ -65,4 +56,21 @@ pub async fn run(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
+}
+
+/// The result of all checks.
+pub(crate) async fn examine(
+    arguments: &DoctorArgs,
+    tasks: &TaskGroup,
+) -> anyhow::Result<DoctorReport> {
+    let api = RemoteApi::new(arguments.control.load_config()?, tasks)?;
+    let examination = Examination {
+        api: &api,
+        timeout: arguments.timeout,
+    };
+    let observations = Box::pin(examination.gather()).await;
+    Ok(DoctorReport::new(
+        observations.server.clone(),
+        checks::run_checks(&observations),
+    ))
 }

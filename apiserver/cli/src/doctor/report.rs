@@ -93,7 +93,7 @@ impl CheckResults {
 
 /// All results.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct DoctorReport {
+pub(crate) struct DoctorReport {
     pub(super) server: String,
     pub(super) errors: usize,
     pub(super) warnings: usize,
@@ -112,7 +112,7 @@ impl DoctorReport {
     }
 
     /// One line per result, and a sum.
-    pub(super) fn lines(&self, all: bool) -> String {
+    pub(crate) fn lines(&self, all: bool) -> String {
         let most = if all { usize::MAX } else { MAX_PRINTED_RESULTS };
         let mut rows: Vec<Vec<String>> = Vec::new();
         let (mut previous, mut same) = (None, 0);

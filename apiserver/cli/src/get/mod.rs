@@ -20,6 +20,7 @@ use clap::Args;
 use client::remote::{RemoteApi, RestConfig};
 use client::{ShutdownToken, TaskGroup};
 use machinery::duration;
+use serde_json::Value;
 
 use crate::kubeconfig_flags::context_namespace;
 use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process};
@@ -158,6 +159,14 @@ impl GetArgs {
         Ok(())
     }
 
+    /// What is asked for.
+    fn selection(&self) -> anyhow::Result<ResourceSelection> {
+        let has_selector = !self.label_selector.is_empty() || !self.field_selector.is_empty();
+        let selection = ResourceSelection::parse(&self.resources)?;
+        selection.validate(self.all_namespaces, has_selector)?;
+        Ok(selection)
+    }
+
     /// The field to sort by; a watch is not sorted.
     fn sort_field(&self) -> anyhow::Result<Option<SortField>> {
         let Some(expression) = &self.sort_by else {
@@ -193,6 +202,7 @@ impl GetArgs {
             ignore_not_found: self.ignore_not_found,
             sort_by,
             show_managed_fields: self.show_managed_fields,
+            limit: None,
         }
     }
 
@@ -211,9 +221,7 @@ impl GetArgs {
 
 pub async fn run(arguments: GetArgs) -> anyhow::Result<()> {
     arguments.validate()?;
-    let has_selector = !arguments.label_selector.is_empty() || !arguments.field_selector.is_empty();
-    let selection = ResourceSelection::parse(&arguments.resources)?;
-    selection.validate(arguments.all_namespaces, has_selector)?;
+    let selection = arguments.selection()?;
     let config = arguments.control.load_config()?;
     let tasks = TaskGroup::new(ShutdownToken::new());
     let done = Box::pin(get(&arguments, &config, selection, &tasks)).await;
@@ -248,7 +256,14 @@ async fn get(
     if let Some(field) = &query.sort_by {
         documents::ensure_sortable(&answers, field)?;
     }
-    let failures = print_answers(arguments, &query, answers)?;
+    let answers_are_empty_tables = matches!(format, Format::Table { .. });
+    let printed = format_answers(arguments, &query, answers)?;
+    let failures = printed.failures;
+    if !printed.text.is_empty() {
+        output::print_line(printed.text.trim_end_matches('\n'));
+    } else if answers_are_empty_tables && failures.is_empty() && !arguments.ignore_not_found {
+        output::print_progress(nothing_found(&query));
+    }
     if failures.is_empty() && answered > 0 {
         return Ok(());
     }
@@ -292,38 +307,75 @@ async fn servers(
     Ok(servers)
 }
 
-/// Warns of each member that has not answered; returns how many servers have.
-fn report_unreachable(answers: &[ServerAnswer]) -> usize {
+/// A line for each member that has not answered.
+fn unreachable_warnings(answers: &[ServerAnswer]) -> Vec<String> {
     let unreachable = answers.iter().filter_map(|answer| {
         let failure = answer.unreachable.as_ref()?;
         Some(failure.warning(&answer.cluster))
     });
-    let warnings: Vec<String> = unreachable.collect();
+    unreachable.collect()
+}
+
+/// Warns of each member that has not answered; returns how many servers have.
+fn report_unreachable(answers: &[ServerAnswer]) -> usize {
+    let warnings = unreachable_warnings(answers);
     for warning in &warnings {
         output::print_progress(warning);
     }
     answers.len() - warnings.len()
 }
 
-/// Prints what was found; returns what has failed.
-fn print_answers(
+/// What servers have answered, as text.
+pub(crate) struct PrintedObjects {
+    pub(crate) text: String,
+    /// A line for each member that has not answered.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) failures: Vec<String>,
+    /// Whether a list has more than was read.
+    pub(crate) has_more: bool,
+}
+
+/// Reads the beginnings of lists. `redact` changes each object, given its kind, before it is printed.
+pub(crate) async fn read_first_page(
+    arguments: &GetArgs,
+    limit: u64,
+    redact: impl Fn(&str, &mut Value),
+    tasks: &TaskGroup,
+) -> anyhow::Result<PrintedObjects> {
+    let selection = arguments.selection()?;
+    let config = arguments.control.load_config()?;
+    let servers = servers(arguments, &config, tasks).await?;
+    let query = Query {
+        limit: Some(limit),
+        ..arguments.query(&config, selection, None)
+    };
+    let mut answers = query::query_all(&servers, &query, arguments.request_timeout).await;
+    for answered in answers.iter_mut().flat_map(|answer| &mut answer.resources) {
+        let kind = &answered.resource.kind;
+        answered.objects.iter_mut().for_each(|o| redact(kind, o));
+    }
+    let mut printed = format_answers(arguments, &query, answers)?;
+    if printed.text.is_empty() && printed.failures.is_empty() {
+        printed.text = nothing_found(&query);
+    }
+    Ok(printed)
+}
+
+fn format_answers(
     arguments: &GetArgs,
     query: &Query,
     answers: Vec<ServerAnswer>,
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<PrintedObjects> {
+    let resources = answers.iter().flat_map(|answer| &answer.resources);
+    let has_more = resources.into_iter().any(|answered| answered.has_more);
+    let warnings = unreachable_warnings(&answers);
     let failures = answers.iter().flat_map(|answer| {
         let named = |error: &String| format!("cluster({}): {error}", answer.cluster);
         answer.errors.iter().map(named)
     });
     let failures: Vec<String> = failures.collect();
     let text = match arguments.format() {
-        Format::Table { wide } => {
-            let text = tables::format_answers(answers, &arguments.columns(wide));
-            if text.is_empty() && failures.is_empty() && !arguments.ignore_not_found {
-                output::print_progress(nothing_found(query));
-            }
-            text
-        }
+        Format::Table { wide } => tables::format_answers(answers, &arguments.columns(wide)),
         Format::Name => documents::names(&answers, query.sort_by.as_ref()),
         Format::Yaml => documents::merge(answers, query)
             .map(|document| serde_saphyr::to_string(&document))
@@ -335,10 +387,12 @@ fn print_answers(
             .unwrap_or_default(),
         Format::Kubectl => return Err(anyhow!("kubectl prints this format")),
     };
-    if !text.is_empty() {
-        output::print_line(text.trim_end_matches('\n'));
-    }
-    Ok(failures)
+    Ok(PrintedObjects {
+        text,
+        warnings,
+        failures,
+        has_more,
+    })
 }
 
 fn nothing_found(query: &Query) -> String {

@@ -27,6 +27,8 @@ pub(super) struct Query {
     pub(super) sort_by: Option<SortField>,
     /// In documents; they are left out otherwise.
     pub(super) show_managed_fields: bool,
+    /// The most objects of a list that are read; all if absent.
+    pub(super) limit: Option<u64>,
 }
 
 pub(super) struct QueriedServer {
@@ -50,6 +52,8 @@ pub(super) struct AnsweredResource {
     pub(super) resource: ApiResource,
     pub(super) tables: Vec<Table>,
     pub(super) objects: Vec<Value>,
+    /// Whether a list has more than the limit.
+    pub(super) has_more: bool,
 }
 
 /// The answers in the order of the servers.
@@ -105,6 +109,7 @@ async fn query_server(
                 resource: resource.clone(),
                 tables: Vec::new(),
                 objects: Vec::new(),
+                has_more: false,
             };
             if typed.objects.is_empty() {
                 read_list(&server.api, query, &mut answered).await?;
@@ -138,7 +143,7 @@ impl Query {
         ListOptions {
             label_selector: self.label_selector.clone(),
             field_selector: self.field_selector.clone(),
-            limit: LIST_CHUNK_SIZE,
+            limit: self.limit.unwrap_or(LIST_CHUNK_SIZE),
             ..ListOptions::default()
         }
     }
@@ -165,7 +170,8 @@ async fn read_list(
             }
             page.continue_token
         };
-        if options.continue_token.is_empty() {
+        if options.continue_token.is_empty() || query.limit.is_some() {
+            answered.has_more = !options.continue_token.is_empty();
             return Ok(());
         }
     }

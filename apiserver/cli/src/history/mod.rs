@@ -54,9 +54,20 @@ pub struct UndoArgs {
 
 pub async fn run(arguments: HistoryArgs) -> anyhow::Result<()> {
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let done = Box::pin(print_history(&arguments, &tasks)).await;
+    let description = Box::pin(describe(&arguments, &tasks)).await;
     tasks.stop().await;
-    done
+    match description? {
+        HistoryDescription::Entries(text) => output::print_line(text),
+        HistoryDescription::NotMoved(text) => output::print_progress(text),
+    }
+    Ok(())
+}
+
+/// What is known of a template, as the command prints it.
+pub(crate) enum HistoryDescription {
+    Entries(String),
+    /// A sentence that says so.
+    NotMoved(String),
 }
 
 pub async fn undo(arguments: UndoArgs) -> anyhow::Result<()> {
@@ -70,7 +81,10 @@ pub async fn undo(arguments: UndoArgs) -> anyhow::Result<()> {
     done
 }
 
-async fn print_history(arguments: &HistoryArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
+pub(crate) async fn describe(
+    arguments: &HistoryArgs,
+    tasks: &TaskGroup,
+) -> anyhow::Result<HistoryDescription> {
     let template = MovedTemplate::read(&arguments.template, tasks).await?;
     let (history, value) = match &template.history {
         Some(object) => (
@@ -80,16 +94,15 @@ async fn print_history(arguments: &HistoryArgs, tasks: &TaskGroup) -> anyhow::Re
         None => (TemplateHistory::default(), json!({"entries": []})),
     };
     if let Some(text) = encode_output(arguments.output, &value)? {
-        output::print_line(text);
-        return Ok(());
+        return Ok(HistoryDescription::Entries(text));
     }
     if history.entries.is_empty() {
-        output::print_progress(format!("{} has not moved", template.text));
-        return Ok(());
+        let text = format!("{} has not moved", template.text);
+        return Ok(HistoryDescription::NotMoved(text));
     }
     let is_wide = arguments.output == Some(OutputFormat::Wide);
-    output::print_line(history_table(&history.entries, is_wide));
-    Ok(())
+    let table = history_table(&history.entries, is_wide);
+    Ok(HistoryDescription::Entries(table))
 }
 
 fn history_table(entries: &[HistoryEntry], is_wide: bool) -> String {

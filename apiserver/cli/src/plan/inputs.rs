@@ -13,7 +13,7 @@ use karmada_api::{FeatureGates, PropagationPolicy, names};
 use machinery::Object;
 use serde_json::Value;
 
-use super::policies::{self, DefaultPolicyNamespace};
+use super::policies;
 use crate::namespace_gate::read_gate;
 use crate::object_lists::{
     ListedPolicyNamespaces, list_all, list_overrides, list_policies, policy_resource,
@@ -56,13 +56,11 @@ pub(crate) struct PlanInputs {
 pub(crate) async fn collect_inputs(
     api: &dyn Api,
     documents: Vec<Value>,
-    namespace: DefaultPolicyNamespace<'_>,
     gates: FeatureGates,
 ) -> anyhow::Result<PlanInputs> {
     let mut changes = Vec::new();
-    for mut document in documents {
-        namespace.set_namespace(&mut document)?;
-        changes.push(dry_run_policy(api, document).await?);
+    for document in documents {
+        changes.push(write_policy(api, document, true).await?);
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
     let common_namespace = match namespaces.iter().next() {
@@ -155,8 +153,12 @@ async fn inputs_of(
     })
 }
 
-/// Applies a policy as a server-side dry run.
-async fn dry_run_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<ChangedPolicy> {
+/// Creates or replaces a policy, as a server-side dry run or to stay.
+pub(super) async fn write_policy(
+    api: &dyn Api,
+    mut policy: Value,
+    dry_run: bool,
+) -> anyhow::Result<ChangedPolicy> {
     let text = |field: &str| policy["metadata"][field].as_str().unwrap_or("").to_owned();
     let name = text("name");
     let namespace = if policies::is_cluster_scoped(&policy) {
@@ -166,7 +168,7 @@ async fn dry_run_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<Chan
     };
     let at = ResourcePath::object(policy_resource(&namespace), &namespace, &name);
     let options = WriteOptions {
-        dry_run: true,
+        dry_run,
         ..WriteOptions::default()
     };
     let before = match api.get(at).await {
@@ -184,7 +186,11 @@ async fn dry_run_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<Chan
             api.update(at, policy.into(), &options).await
         }
     };
-    let after = done.with_context(|| format!("the policy {name:?} would be refused"))?;
+    let refusal = match dry_run {
+        true => "would be refused",
+        false => "was refused",
+    };
+    let after = done.with_context(|| format!("the policy {name:?} {refusal}"))?;
     Ok(ChangedPolicy { before, after })
 }
 

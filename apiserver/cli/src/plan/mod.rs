@@ -8,15 +8,19 @@ mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use client::{Api, ShutdownToken, TaskGroup};
 use karmada_api::FeatureGates;
+use serde_json::{Value, json};
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
+pub(crate) use policies::{DefaultPolicyNamespace, check_policies};
+use report::PlanReport;
 
 /// The exit code when a template would move.
 const EXIT_MOVES: u8 = 1;
@@ -66,25 +70,83 @@ pub async fn run(arguments: PlanArgs) -> ExitCode {
 
 /// Prints the plan, and returns the number of templates that would move.
 async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
-    let scheduling = arguments
-        .scheduling
-        .options(arguments.gates.feature_gates)?;
+    let gates = arguments.gates.feature_gates;
+    let scheduling = arguments.scheduling.options(gates)?;
     let documents = policies::read_policies(&arguments.filename)?;
     let tasks = TaskGroup::new(ShutdownToken::new());
     let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;
-    let namespace = policies::DefaultPolicyNamespace {
-        flag: arguments.namespace.as_deref(),
-        default: &namespace,
+    let settings = PlanSettings {
+        namespace: DefaultPolicyNamespace {
+            flag: arguments.namespace.as_deref(),
+            default: &namespace,
+        },
+        scheduling: &scheduling,
+        gates,
     };
-    let gates = arguments.gates.feature_gates;
-    let inputs = inputs::collect_inputs(&*api, documents, namespace, gates);
-    let inputs = Box::pin(inputs).await;
+    let planned = plan_documents(api, documents, settings).await;
     tasks.stop().await;
-    let plan = report::plan_report(&inputs?, &scheduling, gates);
+    let plan = planned?.report;
     let wide = arguments.output == Some(OutputFormat::Wide);
     let structured = printers::encode_output(arguments.output, &plan)?;
     output::print_line(structured.unwrap_or_else(|| plan.lines(wide)));
     Ok(plan.moving)
+}
+
+/// How policies are planned.
+#[derive(Clone, Copy)]
+pub(crate) struct PlanSettings<'a> {
+    pub(crate) namespace: DefaultPolicyNamespace<'a>,
+    pub(crate) scheduling: &'a SchedulerFlagValues,
+    pub(crate) gates: FeatureGates,
+}
+
+/// Policies with what they would do.
+pub(crate) struct PlannedPolicies {
+    api: Arc<dyn Api>,
+    /// The policies with their namespaces.
+    documents: Vec<Value>,
+    pub(crate) report: PlanReport,
+}
+
+/// Plans policies in the order in which they would be applied.
+pub(crate) async fn plan_documents(
+    api: Arc<dyn Api>,
+    mut documents: Vec<Value>,
+    settings: PlanSettings<'_>,
+) -> anyhow::Result<PlannedPolicies> {
+    for document in &mut documents {
+        settings.namespace.set_namespace(document)?;
+    }
+    let inputs = inputs::collect_inputs(&*api, documents.clone(), settings.gates);
+    let inputs = Box::pin(inputs).await?;
+    let report = report::plan_report(&inputs, settings.scheduling, settings.gates);
+    Ok(PlannedPolicies {
+        api,
+        documents,
+        report,
+    })
+}
+
+impl PlannedPolicies {
+    /// All that is planned, and all that it would do.
+    pub(crate) fn content(&self) -> String {
+        json!([self.documents, self.report.lines(true)]).to_string()
+    }
+
+    /// Applies the policies; returns a line about each.
+    pub(crate) async fn apply(&self) -> anyhow::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for document in &self.documents {
+            let change = inputs::write_policy(&*self.api, document.clone(), false).await?;
+            let outcome = match change.before {
+                Some(_) => "configured",
+                None => "created",
+            };
+            let kind = document["kind"].as_str().unwrap_or_default().to_lowercase();
+            lines.push(format!("{kind}/{} {outcome}", change.after.meta().key()));
+        }
+        Ok(lines)
+    }
 }
 
 /// The templates that would move if the controllers of this version ran on the server with

@@ -24,7 +24,8 @@ pub(crate) fn read_policies(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     Ok(all_policies)
 }
 
-fn check_policies(policies: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+/// Refuses documents that are no policies, and none at all.
+pub(crate) fn check_policies(policies: Vec<Value>) -> anyhow::Result<Vec<Value>> {
     if policies.is_empty() {
         bail!("the file has no policy");
     }

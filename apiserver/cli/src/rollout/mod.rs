@@ -15,12 +15,12 @@ use futures_util::StreamExt;
 use karmada_api::Rollout;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus, StageApproval};
 use machinery::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
 pub(crate) use cluster_details::{batch_text, cluster_details};
-use template_rollout::{TemplateArgs, TemplateRollout};
+pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
 
@@ -119,10 +119,11 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
     match command {
         RolloutCommand::Status(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
-            match arguments.watch {
-                true => rollout.watch().await,
-                false => rollout.print_status(),
+            if arguments.watch {
+                return rollout.watch().await;
             }
+            output::print_line(rollout.status_text()?);
+            Ok(())
         }
         RolloutCommand::History(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
@@ -130,15 +131,17 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Pause(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.set_paused(true).await
+            rollout.make(rollout.pausing(true)?).await
         }
         RolloutCommand::Resume(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.set_paused(false).await
+            rollout.make(rollout.pausing(false)?).await
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
-            rollout.approve(arguments.stage.as_deref()).await
+            rollout
+                .make(rollout.approval(arguments.stage.as_deref())?)
+                .await
         }
         RolloutCommand::Retry(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
@@ -159,20 +162,44 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
     }
 }
 
+/// A change of the spec of a Rollout.
+pub(crate) struct RolloutChange {
+    pub(crate) spec: Value,
+    /// The line about it.
+    pub(crate) outcome: String,
+}
+
 impl TemplateRollout {
-    async fn set_paused(&self, paused: bool) -> anyhow::Result<()> {
+    async fn make(&self, change: RolloutChange) -> anyhow::Result<()> {
+        self.patch_spec(change.spec).await?;
+        output::print_line(change.outcome);
+        Ok(())
+    }
+
+    /// The change with the state of the Rollout that it is about.
+    pub(crate) fn content_of(&self, change: &RolloutChange) -> anyhow::Result<String> {
+        let rollout = self.object.value()?;
+        let status = &rollout["status"];
+        let state = ["state", "stage", "targetRevision"].map(|field| &status[field]);
+        let (uid, before) = (self.object.uid(), &rollout["spec"]);
+        Ok(json!([uid, before, state, change.spec]).to_string())
+    }
+
+    /// Lets no further cluster begin, or lets them begin again.
+    pub(crate) fn pausing(&self, paused: bool) -> anyhow::Result<RolloutChange> {
         let view = self.object.decode::<Rollout>()?;
         let verb = if paused { "paused" } else { "resumed" };
         if view.spec.paused == paused {
             bail!("{} is already {verb}", self.text);
         }
-        self.patch_spec(json!({"paused": paused})).await?;
-        output::print_line(format!("{} {verb}", self.text));
-        Ok(())
+        Ok(RolloutChange {
+            spec: json!({"paused": paused}),
+            outcome: format!("{} {verb}", self.text),
+        })
     }
 
     /// Approves a stage; approvals of other revisions have no use any more, and are dropped.
-    async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
+    pub(crate) fn approval(&self, stage: Option<&str>) -> anyhow::Result<RolloutChange> {
         let view = self.object.decode::<Rollout>()?;
         let status = self.current_status(&view)?;
         let stage = match stage {
@@ -196,9 +223,10 @@ impl TemplateRollout {
         let mut approvals = view.spec.approvals.clone();
         approvals.retain(|other| other.revision == approval.revision && *other != approval);
         approvals.push(approval);
-        self.patch_spec(json!({"approvals": approvals})).await?;
-        output::print_line(format!("{} approved for stage {stage}", self.text));
-        Ok(())
+        Ok(RolloutChange {
+            spec: json!({"approvals": approvals}),
+            outcome: format!("{} approved for stage {stage}", self.text),
+        })
     }
 
     /// The status, which must be about the last change of the template.
@@ -257,8 +285,8 @@ impl TemplateRollout {
         }
     }
 
-    /// Prints a line about the rollout, and one for each cluster.
-    fn print_status(&self) -> anyhow::Result<()> {
+    /// A line about the rollout, and one for each cluster.
+    pub(crate) fn status_text(&self) -> anyhow::Result<String> {
         let view = self.object.decode::<Rollout>()?;
         let status = status_of(&view)?;
         let mut rows = Vec::new();
@@ -280,12 +308,12 @@ impl TemplateRollout {
             }
         }
         let titles = ["STAGE", "CLUSTER", "PHASE", "SINCE", "REVISION", "DETAILS"];
-        output::print_line(match self.is_current(status) {
+        let summary = match self.is_current(status) {
             true => summary(&self.text, status),
             false => format!("{}: its last change is not in the rollout yet", self.text),
-        });
-        output::print_line(format_table(&titles, &rows).trim_end());
-        Ok(())
+        };
+        let table = format_table(&titles, &rows);
+        Ok(format!("{summary}\n{}", table.trim_end()))
     }
 
     async fn print_history(&self) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use crate::object_lists::list_all;
 use crate::resource_args::{ObjectArg, parse_resource_arg};
 
 #[derive(Args)]
-pub(super) struct TemplateArgs {
+pub(crate) struct TemplateArgs {
     /// TYPE/NAME of the template.
     #[arg(required = true, value_name = "TYPE/NAME")]
     resource: String,
@@ -28,7 +28,7 @@ pub(super) struct TemplateArgs {
 }
 
 /// The Rollout of a template, as it was read.
-pub(super) struct TemplateRollout {
+pub(crate) struct TemplateRollout {
     pub(super) api: RemoteApi,
     /// The template as the user names it.
     pub(super) text: String,
@@ -38,7 +38,7 @@ pub(super) struct TemplateRollout {
 }
 
 impl TemplateRollout {
-    pub(super) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
+    pub(crate) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
         let config = arguments.control.load_config()?;
         let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
         let api = RemoteApi::new(config, tasks)?;
@@ -69,7 +69,7 @@ impl TemplateRollout {
         })
     }
 
-    pub(super) async fn patch_spec(&self, spec: Value) -> anyhow::Result<()> {
+    pub(crate) async fn patch_spec(&self, spec: Value) -> anyhow::Result<()> {
         let version = self.object.revision().to_string();
         self.patch(json!({"metadata": {"resourceVersion": version}, "spec": spec}))
             .await

@@ -38,15 +38,21 @@ pub struct WhyArgs {
 }
 
 pub async fn run(arguments: WhyArgs) -> anyhow::Result<()> {
-    let (kind, name) = resource_args::parse_resource_arg(&arguments.resource)?;
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;
-    let namespace = arguments.namespace.unwrap_or(namespace);
-    let inputs = Box::pin(inputs::collect_inputs(&*api, kind, &namespace, name)).await;
+    let explanation = explain(&arguments, &tasks).await;
     tasks.stop().await;
+    output::print_line(explanation?);
+    Ok(())
+}
+
+/// The explanation as the command prints it.
+pub(crate) async fn explain(arguments: &WhyArgs, tasks: &TaskGroup) -> anyhow::Result<String> {
+    let (kind, name) = resource_args::parse_resource_arg(&arguments.resource)?;
+    let (api, namespace) = arguments.control.connect_with_namespace(tasks)?;
+    let namespace = arguments.namespace.as_ref().unwrap_or(&namespace);
+    let inputs = Box::pin(inputs::collect_inputs(&*api, kind, namespace, name)).await;
     let report = report::build_report(&inputs?);
     let wide = arguments.output == Some(OutputFormat::Wide);
     let structured = printers::encode_output(arguments.output, &report)?;
-    output::print_line(structured.unwrap_or_else(|| text::format_report(&report, wide)));
-    Ok(())
+    Ok(structured.unwrap_or_else(|| text::format_report(&report, wide)))
 }

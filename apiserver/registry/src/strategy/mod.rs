@@ -15,7 +15,7 @@ mod workloads;
 
 use std::time::Duration;
 
-use karmada_api::FLOTILLA_GROUPS;
+use karmada_api::{FLOTILLA_GROUPS, MULTICLUSTER_GROUP};
 use rest_strategy::DEFAULT_STRATEGY;
 use serde_json::{Map, Value};
 
@@ -141,6 +141,7 @@ pub(crate) fn built_in_strategy(
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             &custom_resource_definitions::STRATEGY
         }
+        (MULTICLUSTER_GROUP, "clusterprofiles") => custom_resource_strategy(status),
         (group, _)
             if group.ends_with("karmada.io")
                 || group.ends_with(".kubefed.io")
