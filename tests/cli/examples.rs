@@ -14,7 +14,8 @@ use crate::cli::join::{UnjoinedMember, write_kubeconfig};
 use crate::cli::kubectl;
 
 /// Commands whose examples tests elsewhere run with other addresses and names, in this file.
-const RUN_ELSEWHERE: [(&str, &str); 6] = [
+const RUN_ELSEWHERE: [(&str, &str); 7] = [
+    ("console", "tests/cli/console.rs"),
     ("register", "tests/flow/pull_members.rs"),
     ("install", "tests/manifests/install.rs"),
     ("uninstall", "tests/manifests/install.rs"),

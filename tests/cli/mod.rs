@@ -91,3 +91,6 @@ pub(crate) mod guide_families;
 
 /// Waits of kubectl and Helm for templates.
 mod readiness;
+
+/// `console` in a real browser.
+mod console;

@@ -417,9 +417,9 @@ async fn writes_go_to_the_member_that_they_name() {
     let restart =
         json!({"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}});
     for path in [copy.clone(), format!("{copy}/scale")] {
-        let refused = view.patch(&path, &restart).await;
-        assert_eq!(refused.code, 403, "{path}");
-        let message = refused.json()["message"].to_string();
+        let rejection = view.patch(&path, &restart).await;
+        assert_eq!(rejection.code, 403, "{path}");
+        let message = rejection.json()["message"].to_string();
         assert!(message.contains("change the template"), "{message}");
     }
     // The ReplicaSet's owner is the Deployment as it is shown.
@@ -439,9 +439,7 @@ async fn kubectl_sees_one_cluster() {
     let fleet = FleetFixture::shared("fleet-kubectl-home").await;
     let (kubeconfig, folder) = (fleet.kubeconfig(), fleet.up.dir().to_owned());
     let start = move || Kubectl::of_1_36(&kubeconfig, &folder, ns);
-    let Some(kubectl) = tokio::task::spawn_blocking(start).await.unwrap() else {
-        return;
-    };
+    let kubectl = tokio::task::spawn_blocking(start).await.unwrap();
     let control = &fleet.control;
     let template = deployment(ns, "web", 2);
     let clusters = ["member1", "member2"];
@@ -449,42 +447,45 @@ async fn kubectl_sees_one_cluster() {
         .create(policy(ns, "web", &template, &clusters))
         .await;
     control.create(template).await;
-    let run = tokio::task::spawn_blocking(move || {
-        let fleet = |line: &str| kubectl.output(&format!("--context fleet {line}"));
-        kubectl.wait_for_exit_code(
-            "--context fleet wait --for=condition=Available deployment --all --timeout=20s",
-            0,
-        );
-        let pods = fleet("get pods -A -o wide");
-        let header: Vec<&str> = pods.lines().next().unwrap().split_whitespace().collect();
-        assert_eq!(header[..3], ["NAMESPACE", "CLUSTER", "NAME"], "{pods}");
-        let of = |cluster: &str| {
-            let rows = pods
-                .lines()
-                .map(|l| l.split_whitespace().collect::<Vec<_>>());
-            let rows = rows.filter(|row| row[0] == ns && row[1] == cluster);
-            rows.map(|row| row[2].to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!((of("member1").len(), of("member2").len()), (2, 2), "{pods}");
-        let pod = &of("member2")[0];
-        let watch = kubectl.spawn("--context fleet get pods -w");
-        watch.wait_for_line("member2");
-        fleet(&format!("logs {pod}"));
-        fleet(&format!("exec {pod} -- true"));
-        let deployments = fleet("get deploy -o yaml");
-        assert_eq!(
-            deployments.matches("cached-from-cluster: member1").count(),
-            2
-        );
-        let (code, printed) = kubectl.run_with_input("--context fleet get deploy web", "");
-        assert_eq!(code, 1, "{printed}");
-        assert!(printed.contains("web@CLUSTER"), "{printed}");
-        fleet("get deploy web@member1");
-        fleet(&format!("delete pod {pod} --wait=false"));
-        let (code, printed) =
-            kubectl.run_with_input("--context fleet rollout restart deploy/web@member1", "");
-        assert_eq!(code, 1, "{printed}");
-        assert!(printed.contains("change the template"), "{printed}");
-    });
+    let run = tokio::task::spawn_blocking(move || kubectl.iter().for_each(read_and_write_with));
     run.await.unwrap();
+}
+
+/// Reads the pods and the Deployment of a template with two copies as a user of one cluster would.
+fn read_and_write_with(kubectl: &Kubectl) {
+    let fleet = |line: &str| kubectl.output(&format!("--context fleet {line}"));
+    kubectl.wait_for_exit_code(
+        "--context fleet wait --for=condition=Available deployment --all --timeout=20s",
+        0,
+    );
+    let pods = fleet("get pods -A -o wide");
+    let header: Vec<&str> = pods.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header[..3], ["NAMESPACE", "CLUSTER", "NAME"], "{pods}");
+    let of = |cluster: &str| {
+        let rows = pods
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>());
+        let rows = rows.filter(|row| row[0] == kubectl.namespace && row[1] == cluster);
+        rows.map(|row| row[2].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((of("member1").len(), of("member2").len()), (2, 2), "{pods}");
+    let pod = &of("member2")[0];
+    let watch = kubectl.spawn("--context fleet get pods -w");
+    watch.wait_for_line("member2");
+    fleet(&format!("logs {pod}"));
+    fleet(&format!("exec {pod} -- true"));
+    let deployments = fleet("get deploy -o yaml");
+    assert_eq!(
+        deployments.matches("cached-from-cluster: member1").count(),
+        2
+    );
+    let (code, printed) = kubectl.run_with_input("--context fleet get deploy web", "");
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("web@CLUSTER"), "{printed}");
+    fleet("get deploy web@member1");
+    fleet(&format!("delete pod {pod} --wait=false"));
+    let (code, printed) =
+        kubectl.run_with_input("--context fleet rollout restart deploy/web@member1", "");
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("change the template"), "{printed}");
 }

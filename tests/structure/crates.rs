@@ -163,6 +163,8 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "aggregation",
             ],
         ),
+        // The pages of a browser about what the commands print.
+        ("flotilla-console", &["flotilla-cli"]),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),

@@ -1,5 +1,5 @@
-//! Compares objects field by field: a manifest of a Work with the object that a member runs, and two
-//! versions of a Work. Pure.
+//! Compares two versions of a manifest field by field, such as the object that a member runs and
+//! the manifest of its Work. Pure.
 
 use std::fmt;
 
@@ -15,14 +15,16 @@ const MAX_VALUE_CHARS: usize = 120;
 const OWN_DOMAINS: [&str; 2] = ["karmada.io", "flotilla.io"];
 const HIDDEN: &str = "(hidden)";
 
-/// A field that the Work would change in the member.
+/// A field that one version has and the other has not, or has with another value.
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct FieldDifference {
-    pub(crate) path: String,
-    /// `None`: the member's object lacks the field.
-    pub(crate) member: Option<Value>,
-    /// `None`: the Work would take the field away.
-    pub(crate) work: Option<Value>,
+pub struct FieldDifference {
+    pub path: String,
+    /// `None`: the first version, such as the member's object, lacks the field.
+    #[serde(rename = "member")]
+    pub before: Option<Value>,
+    /// `None`: the second version, such as the Work, lacks the field.
+    #[serde(rename = "work")]
+    pub after: Option<Value>,
 }
 
 impl fmt::Display for FieldDifference {
@@ -37,28 +39,28 @@ impl fmt::Display for FieldDifference {
                 }
             }
         };
-        let (member, work) = (text(&self.member), text(&self.work));
-        write!(f, "{}: {member} -> {work}", self.path)
+        let (before, after) = (text(&self.before), text(&self.after));
+        write!(f, "{}: {before} -> {after}", self.path)
     }
 }
 
-/// The changes that a Work with this manifest would make in the member's object, in the order of the
-/// fields. The values of a Secret are hidden.
-pub(crate) fn field_differences(member: &Value, manifest: &Value) -> Vec<FieldDifference> {
-    let is_secret = manifest["kind"] == "Secret" && manifest["apiVersion"] == "v1";
-    let (member, manifest) = (comparable(member), comparable(manifest));
+/// The changes from one version to the other, in the order of the fields. The values of a Secret are
+/// hidden.
+pub fn field_differences(before: &Value, after: &Value) -> Vec<FieldDifference> {
+    let is_secret = after["kind"] == "Secret" && after["apiVersion"] == "v1";
+    let (before, after) = (comparable(before), comparable(after));
     let mut differences = Vec::new();
     compare(
         "",
-        present(Some(&member)),
-        present(Some(&manifest)),
+        present(Some(&before)),
+        present(Some(&after)),
         &mut differences,
     );
     if is_secret {
         for difference in &mut differences {
             let hidden = |value: &mut Value| *value = HIDDEN.into();
-            difference.member.as_mut().map(hidden);
-            difference.work.as_mut().map(hidden);
+            difference.before.as_mut().map(hidden);
+            difference.after.as_mut().map(hidden);
         }
     }
     differences
@@ -113,14 +115,14 @@ fn present(value: Option<&Value>) -> Option<&Value> {
 
 fn compare(
     path: &str,
-    member: Option<&Value>,
-    work: Option<&Value>,
+    before: Option<&Value>,
+    after: Option<&Value>,
     differences: &mut Vec<FieldDifference>,
 ) {
-    if member == work || differences.len() == MAX_DIFFERENCES {
+    if before == after || differences.len() == MAX_DIFFERENCES {
         return;
     }
-    match (member, work) {
+    match (before, after) {
         (Some(Value::Object(before)), Some(Value::Object(after))) => {
             let added = after.keys().filter(|key| !before.contains_key(*key));
             for key in before.keys().chain(added) {
@@ -142,8 +144,8 @@ fn compare(
         }
         _ => differences.push(FieldDifference {
             path: path.to_owned(),
-            member: member.cloned(),
-            work: work.cloned(),
+            before: before.cloned(),
+            after: after.cloned(),
         }),
     }
 }

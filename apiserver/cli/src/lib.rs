@@ -20,7 +20,7 @@ pub mod drain;
 #[cfg(test)]
 pub mod example_command;
 pub mod feature_gate_flags;
-mod field_differences;
+pub mod field_differences;
 pub mod get;
 pub mod history;
 pub mod install;

@@ -9,10 +9,12 @@ use flotilla_cli::{
     interpret, join, kubectl_commands, man, mcp, orphan, plan, promote, rebalance, register,
     rename, replace, rollout, taint, takeover, token, top, unjoin, unregister, why,
 };
+use flotilla_console::command;
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::logs::LogFormat;
+use crate::signals::TerminationSignals;
 use crate::{
     agent, backup, demo, estimator_server, member, name_resolution_detector, restore, serve, up,
     version,
@@ -106,6 +108,8 @@ pub(crate) enum CliCommand {
     Token(token::TokenArgs),
     /// Check a control plane and its members, and say what is wrong and what to do.
     Doctor(doctor::DoctorArgs),
+    /// Show the fleet in a browser: clusters, workloads, rollouts, and what is wrong.
+    Console(command::ConsoleArgs),
     /// Explain why a resource is propagated to its clusters, or to none.
     Why(why::WhyArgs),
     /// Show which templates would move if policies were applied.
@@ -205,6 +209,10 @@ impl CliCommand {
             Self::Doctor(arguments) => return Box::pin(doctor::run(arguments)).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
             Self::Top(arguments) => return Box::pin(top::run(arguments)).await,
+            Self::Console(arguments) => {
+                let mut signals = TerminationSignals::listen()?;
+                Box::pin(command::run(arguments, signals.wait())).await
+            }
             Self::Why(arguments) => Box::pin(why::run(arguments)).await,
             Self::Mcp(arguments) => Box::pin(mcp::run(*arguments)).await,
             Self::Up(arguments) => Box::pin(up::run(*arguments)).await,

@@ -2,7 +2,7 @@
 //! objects become templates, and Works adopt them where they are.
 //!
 //! member ──[`candidates`]──► objects ──[`adoption`]──► templates and policies ──► Works ──► [`report`]
-//!                                          └──[`field_differences`]: what the Work would change
+//!                                          └──[`field_differences`](crate::field_differences): what the Work would change
 
 mod adoption;
 mod candidates;

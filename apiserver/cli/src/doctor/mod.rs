@@ -7,7 +7,7 @@ mod checks;
 mod gather;
 mod metric_samples;
 mod observations;
-mod report;
+pub mod report;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,19 +36,28 @@ use report::DoctorReport;
 pub struct DoctorArgs {
     /// How long the server and each member may take to answer a question.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlags>,
+    pub(crate) control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format; text by default, of which wide lists all results.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,
 }
 
+/// Asks a control plane and its members, each for at most `timeout`, and checks what they answer.
+pub async fn examine(api: &RemoteApi, timeout: Duration) -> DoctorReport {
+    let examination = Examination { api, timeout };
+    let observations = Box::pin(examination.gather()).await;
+    let checks = checks::run_checks(&observations);
+    DoctorReport::new(observations.server, checks)
+}
+
 pub async fn run(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let config = arguments.control.load_config()?;
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let report = examine(&arguments, &tasks).await;
+    let api = RemoteApi::new(config, &tasks)?;
+    let report = Box::pin(examine(&api, arguments.timeout)).await;
     tasks.stop().await;
-    let report = report?;
     let wide = arguments.output == Some(OutputFormat::Wide);
     let structured = printers::encode_output(arguments.output, &report)?;
     output::print_line(structured.unwrap_or_else(|| report.lines(wide)));
@@ -56,21 +65,4 @@ pub async fn run(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
-}
-
-/// The result of all checks.
-pub(crate) async fn examine(
-    arguments: &DoctorArgs,
-    tasks: &TaskGroup,
-) -> anyhow::Result<DoctorReport> {
-    let api = RemoteApi::new(arguments.control.load_config()?, tasks)?;
-    let examination = Examination {
-        api: &api,
-        timeout: arguments.timeout,
-    };
-    let observations = Box::pin(examination.gather()).await;
-    Ok(DoctorReport::new(
-        observations.server.clone(),
-        checks::run_checks(&observations),
-    ))
 }

@@ -10,7 +10,7 @@ const MAX_PRINTED_RESULTS: usize = 20;
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum CheckStatus {
+pub enum CheckStatus {
     Ok,
     /// The subject of the check could not be read.
     Unknown,
@@ -19,7 +19,8 @@ pub(super) enum CheckStatus {
 }
 
 impl CheckStatus {
-    fn text(self) -> &'static str {
+    /// The word for the status.
+    pub fn text(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Unknown => "unknown",
@@ -31,13 +32,13 @@ impl CheckStatus {
 
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct CheckResult {
-    pub(super) check: &'static str,
-    pub(super) status: CheckStatus,
-    pub(super) message: String,
+pub struct CheckResult {
+    pub check: &'static str,
+    pub status: CheckStatus,
+    pub message: String,
     /// The remedy; empty if nothing has to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) remedy: String,
+    pub remedy: String,
 }
 
 /// Collects the results of one check.
@@ -93,11 +94,11 @@ impl CheckResults {
 
 /// All results.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct DoctorReport {
-    pub(super) server: String,
-    pub(super) errors: usize,
-    pub(super) warnings: usize,
-    pub(super) checks: Vec<CheckResult>,
+pub struct DoctorReport {
+    pub server: String,
+    pub errors: usize,
+    pub warnings: usize,
+    pub checks: Vec<CheckResult>,
 }
 
 impl DoctorReport {

@@ -1,19 +1,19 @@
 //! The commands `flotilla history`, which shows who moved a template and what was repaired in its
 //! clusters, and `flotilla undo`, which takes its last move back.
 
+pub mod entries;
 mod moved_template;
 mod undo;
 mod undo_plan;
 
 use clap::Args;
 use client::{ShutdownToken, TaskGroup};
-use karmada_api::TargetCluster;
-use karmada_api::history::{ClusterChange, HistoryEntry, HistoryEntryType, TemplateHistory};
+use karmada_api::history::{HistoryEntry, TemplateHistory};
 use serde_json::json;
 
 use crate::output;
-use crate::placement_text::format_clusters;
 use crate::printers::{OutputFormat, encode_output, format_table};
+use entries::EntryText;
 use moved_template::{MovedTemplate, TemplateArgs};
 
 /// Show who moved a template, and what was repaired in its clusters.
@@ -115,54 +115,14 @@ fn history_table(entries: &[HistoryEntry], is_wide: bool) -> String {
 }
 
 fn entry_row(entry: &HistoryEntry, is_wide: bool) -> Vec<String> {
-    let (from, to, details) = match entry.entry_type {
-        HistoryEntryType::Placement => {
-            let side = |replicas: fn(&ClusterChange) -> Option<i64>| {
-                let targets: Vec<TargetCluster> = entry
-                    .changes
-                    .iter()
-                    .filter_map(|change| {
-                        Some(TargetCluster {
-                            name: change.cluster.clone(),
-                            replicas: replicas(change)?,
-                            ..TargetCluster::default()
-                        })
-                    })
-                    .collect();
-                match targets.is_empty() {
-                    true => String::new(),
-                    false => format_clusters(&targets, is_wide),
-                }
-            };
-            let details = match (entry.message.as_str(), entry.incomplete) {
-                ("", true) => "incomplete".to_owned(),
-                ("", false) => entry.cause.clone(),
-                (message, _) => message.to_owned(),
-            };
-            (side(|c| c.from), side(|c| c.to), details)
-        }
-        HistoryEntryType::Rollout => {
-            let is_same = entry.from_revision == entry.to_revision;
-            let from = if is_same { "" } else { &entry.from_revision };
-            let details = match &*entry.stage {
-                "" => entry.message.clone(),
-                stage => format!("stage {stage}, {}", entry.message),
-            };
-            (from.to_owned(), entry.to_revision.clone(), details)
-        }
-        HistoryEntryType::Repair => {
-            let fields = entry.fields.join(", ");
-            let details = format!("{}: {fields}", entry.cluster);
-            (String::new(), String::new(), details)
-        }
-    };
+    let text = EntryText::new(entry, is_wide);
     let mut row = vec![
         entry.last_time.clone(),
         entry.actor.clone(),
         entry.reason.clone(),
-        from,
-        to,
-        details,
+        text.from,
+        text.to,
+        text.details,
     ];
     if is_wide {
         row.extend([
@@ -177,6 +137,8 @@ fn entry_row(entry: &HistoryEntry, is_wide: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use karmada_api::history::{ClusterChange, HistoryEntryType};
+
     use super::*;
 
     // proves: HIS-command

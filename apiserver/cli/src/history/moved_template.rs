@@ -2,12 +2,12 @@
 
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ResourcePath, TaskGroup, ignore_not_found};
-use karmada_api::history::{CLUSTER_TEMPLATE_HISTORIES, TEMPLATE_HISTORIES};
+use client::{Api, ResourcePath, TaskGroup};
 use karmada_api::names;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use machinery::{Gvk, Gvr, Object};
 
+use super::entries::read_history;
 use crate::kubeconfig_flags::context_namespace;
 use crate::kubectl::ControlPlaneArgs;
 use crate::resource_args::{find_resource, parse_resource_arg};
@@ -49,15 +49,14 @@ impl MovedTemplate {
         let api = RemoteApi::new(config, tasks)?;
         let served = api.discover().await?.resources;
         let resource = find_resource(&served, kind)?;
-        let (namespace, histories) = match resource.namespaced {
-            true => (namespace, &TEMPLATE_HISTORIES),
-            false => (String::new(), &CLUSTER_TEMPLATE_HISTORIES),
+        let namespace = match resource.namespaced {
+            true => namespace,
+            false => String::new(),
         };
         let object = ResourcePath::object(&resource.resource, &namespace, name);
         let object = api.get(object).await?;
         let binding_name = names::binding_name(&resource.kind, name);
-        let at = ResourcePath::object(histories, &namespace, &binding_name);
-        let history = ignore_not_found(api.get(at).await)?;
+        let history = read_history(&api, &namespace, &binding_name).await?;
         Ok(Self {
             text: format!("{}/{name}", resource.kind.to_lowercase()),
             kind: resource.resource.with_kind(&*resource.kind),

@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use client::TaskGroup;
+use client::remote::RemoteApi;
 
 use super::inputs::{GetInput, NoInput, OutputInput, PlanInput, ResourceInput, ScopeInput};
 use super::redaction::redact_object;
@@ -70,7 +71,8 @@ impl FleetServer {
         tasks: &TaskGroup,
     ) -> anyhow::Result<ToolAnswer> {
         let arguments: DoctorArgs = self.arguments.command_arguments(Vec::new(), &[])?;
-        let report = doctor::examine(&arguments, tasks).await?;
+        let api = RemoteApi::new(arguments.control.load_config()?, tasks)?;
+        let report = Box::pin(doctor::examine(&api, arguments.timeout)).await;
         Ok(report.lines(true).into())
     }
 

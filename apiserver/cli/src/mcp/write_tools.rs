@@ -40,11 +40,11 @@ impl FleetServer {
         };
         let rollout = self.read_rollout(resource, tasks).await?;
         let change = match input.action {
-            RolloutAction::Pause => rollout.pausing(true)?,
-            RolloutAction::Resume => rollout.pausing(false)?,
-            RolloutAction::Approve => rollout.approval(input.stage.as_deref())?,
+            RolloutAction::Pause => rollout.staged().pausing(true)?,
+            RolloutAction::Resume => rollout.staged().pausing(false)?,
+            RolloutAction::Approve => rollout.staged().approval(input.stage.as_deref())?,
         };
-        let content = rollout.content_of(&change)?;
+        let content = rollout.staged().content_of(&change)?;
         let Some(token) = input.token else {
             return Ok(ToolAnswer {
                 data: format!(
@@ -56,7 +56,7 @@ impl FleetServer {
             });
         };
         self.plans.take(&content, &token)?;
-        rollout.patch_spec(change.spec).await?;
+        rollout.make(&change).await?;
         Ok(change.outcome.into())
     }
 

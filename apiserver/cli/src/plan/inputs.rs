@@ -104,8 +104,43 @@ async fn inputs_of(
     namespace: Option<&str>,
     gates: FeatureGates,
 ) -> anyhow::Result<PlanInputs> {
-    let scope = scope_of(namespace);
     let (cases, unknown) = affected_templates(api, &changes).await?;
+    let inputs = inputs_of_templates(api, cases, policies, namespace, gates).await?;
+    Ok(PlanInputs {
+        changes,
+        unserved_kinds: unknown,
+        ..inputs
+    })
+}
+
+/// The inputs for one changed template, whose policies stay as they are.
+pub(crate) async fn collect_template_inputs(
+    api: &dyn Api,
+    kind: &ApiResource,
+    template: Object,
+    gates: FeatureGates,
+) -> anyhow::Result<PlanInputs> {
+    let namespace = template.namespace().to_owned();
+    let policies = list_policies(api, ListedPolicyNamespaces::for_namespace(&namespace)).await?;
+    let common_namespace = Some(&*namespace).filter(|namespace| !namespace.is_empty());
+    let cases = vec![(kind.clone(), template)];
+    let inputs = inputs_of_templates(api, cases, policies, common_namespace, gates).await?;
+    Ok(PlanInputs {
+        // The change of the template is the one for which a lazy policy waits.
+        starts_anew: true,
+        ..inputs
+    })
+}
+
+/// The inputs for templates under policies that do not change.
+async fn inputs_of_templates(
+    api: &dyn Api,
+    cases: Vec<(ApiResource, Object)>,
+    policies: Vec<Object>,
+    namespace: Option<&str>,
+    gates: FeatureGates,
+) -> anyhow::Result<PlanInputs> {
+    let scope = scope_of(namespace);
     let bindings = list_bindings(api, scope, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.meta().key(), b)).collect();
     let customizations = list_all(api, &CUSTOMIZATIONS, "").await?;
@@ -146,9 +181,9 @@ async fn inputs_of(
         overrides: list_overrides(api, scope).await?,
         clusters: list_all(api, &CLUSTERS, "").await?,
         bindings,
-        changes,
+        changes: Vec::new(),
         templates: affected,
-        unserved_kinds: unknown,
+        unserved_kinds: BTreeSet::new(),
         starts_anew: false,
     })
 }

@@ -4,16 +4,19 @@
 
 mod inputs;
 mod policies;
-mod report;
+pub mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use client::{Api, ShutdownToken, TaskGroup};
+use client::{Api, ApiResource, ShutdownToken, TaskGroup};
 use karmada_api::FeatureGates;
+use machinery::Object;
 use serde_json::{Value, json};
+
+use report::TemplatePlacementReport;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
@@ -147,6 +150,19 @@ impl PlannedPolicies {
         }
         Ok(lines)
     }
+}
+
+/// Where a changed template would go under the policies as they are, with Karmada's defaults of the
+/// flags for scheduling and of feature gates.
+pub async fn plan_template(
+    api: &dyn Api,
+    kind: &ApiResource,
+    template: Object,
+) -> anyhow::Result<Option<TemplatePlacementReport>> {
+    let gates = FeatureGates::default();
+    let inputs = Box::pin(inputs::collect_template_inputs(api, kind, template, gates)).await?;
+    let plan = report::plan_report(&inputs, &SchedulerFlagValues::default(), gates);
+    Ok(plan.templates.into_iter().next())
 }
 
 /// The templates that would move if the controllers of this version ran on the server with

@@ -27,20 +27,20 @@ pub(crate) struct PlanReport {
 /// A template with its present and its future placement.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TemplatePlacementReport {
+pub struct TemplatePlacementReport {
     kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
     name: String,
-    moves: bool,
-    claim: ClaimExplanation,
-    now: Vec<TargetCluster>,
-    then: Vec<TargetCluster>,
+    pub moves: bool,
+    pub claim: ClaimExplanation,
+    pub now: Vec<TargetCluster>,
+    pub then: Vec<TargetCluster>,
     /// The reason why it keeps its placement.
     #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<String>,
+    pub held: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<String>,
+    pub failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<DecisionExplanation>,
 }

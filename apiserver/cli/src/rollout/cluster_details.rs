@@ -16,7 +16,7 @@ pub(crate) fn batch_text(cluster: &ClusterRolloutStatus, target: &str) -> String
 }
 
 /// The batch of a cluster, and why the cluster is in its phase.
-pub(crate) fn cluster_details(cluster: &ClusterRolloutStatus, target: &str) -> String {
+pub fn cluster_details(cluster: &ClusterRolloutStatus, target: &str) -> String {
     let batch = batch_text(cluster, target);
     let parts = [&*batch, &*cluster.reason, &*cluster.message];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();

@@ -2,24 +2,26 @@
 //! read and decide about the Rollout of a template.
 
 mod cluster_details;
+pub mod decisions;
 mod requests;
 mod restart;
 mod template_rollout;
 mod tree;
 mod undo;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use karmada_api::Rollout;
-use karmada_api::rollout::{ROLLOUTS, RolloutStatus, StageApproval};
+use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
 use machinery::Object;
-use serde_json::{Value, json};
 
 use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
-pub(crate) use cluster_details::{batch_text, cluster_details};
+pub(crate) use cluster_details::batch_text;
+pub use cluster_details::cluster_details;
+use decisions::{RolloutChange, status_of};
 pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
@@ -131,17 +133,20 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Pause(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.make(rollout.pausing(true)?).await
+            rollout
+                .make_and_print(rollout.staged().pausing(true)?)
+                .await
         }
         RolloutCommand::Resume(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.make(rollout.pausing(false)?).await
+            rollout
+                .make_and_print(rollout.staged().pausing(false)?)
+                .await
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
-            rollout
-                .make(rollout.approval(arguments.stage.as_deref())?)
-                .await
+            let approval = rollout.staged().approval(arguments.stage.as_deref())?;
+            rollout.make_and_print(approval).await
         }
         RolloutCommand::Retry(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
@@ -162,88 +167,15 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
     }
 }
 
-/// A change of the spec of a Rollout.
-pub(crate) struct RolloutChange {
-    pub(crate) spec: Value,
-    /// The line about it.
-    pub(crate) outcome: String,
-}
-
 impl TemplateRollout {
-    async fn make(&self, change: RolloutChange) -> anyhow::Result<()> {
-        self.patch_spec(change.spec).await?;
+    pub(crate) async fn make(&self, change: &RolloutChange) -> anyhow::Result<()> {
+        self.patch(change.patch.clone()).await
+    }
+
+    async fn make_and_print(&self, change: RolloutChange) -> anyhow::Result<()> {
+        self.make(&change).await?;
         output::print_line(change.outcome);
         Ok(())
-    }
-
-    /// The change with the state of the Rollout that it is about.
-    pub(crate) fn content_of(&self, change: &RolloutChange) -> anyhow::Result<String> {
-        let rollout = self.object.value()?;
-        let status = &rollout["status"];
-        let state = ["state", "stage", "targetRevision"].map(|field| &status[field]);
-        let (uid, before) = (self.object.uid(), &rollout["spec"]);
-        Ok(json!([uid, before, state, change.spec]).to_string())
-    }
-
-    /// Lets no further cluster begin, or lets them begin again.
-    pub(crate) fn pausing(&self, paused: bool) -> anyhow::Result<RolloutChange> {
-        let view = self.object.decode::<Rollout>()?;
-        let verb = if paused { "paused" } else { "resumed" };
-        if view.spec.paused == paused {
-            bail!("{} is already {verb}", self.text);
-        }
-        Ok(RolloutChange {
-            spec: json!({"paused": paused}),
-            outcome: format!("{} {verb}", self.text),
-        })
-    }
-
-    /// Approves a stage; approvals of other revisions have no use any more, and are dropped.
-    pub(crate) fn approval(&self, stage: Option<&str>) -> anyhow::Result<RolloutChange> {
-        let view = self.object.decode::<Rollout>()?;
-        let status = self.current_status(&view)?;
-        let stage = match stage {
-            Some(stage) => stage,
-            None if status.state == "AwaitingApproval" => &status.stage,
-            None => bail!(
-                "no stage of {} waits for an approval; name one with --stage",
-                self.text
-            ),
-        };
-        let mut stages = status.stages.iter();
-        ensure!(
-            stages.any(|other| other.name == stage),
-            "{} has no stage {stage:?}",
-            self.text
-        );
-        let approval = StageApproval {
-            stage: stage.to_owned(),
-            revision: status.target_revision.clone(),
-        };
-        let mut approvals = view.spec.approvals.clone();
-        approvals.retain(|other| other.revision == approval.revision && *other != approval);
-        approvals.push(approval);
-        Ok(RolloutChange {
-            spec: json!({"approvals": approvals}),
-            outcome: format!("{} approved for stage {stage}", self.text),
-        })
-    }
-
-    /// The status, which must be about the last change of the template.
-    fn current_status<'a>(&self, view: &'a Rollout) -> anyhow::Result<&'a RolloutStatus> {
-        let status = status_of(view)?;
-        ensure!(
-            self.is_current(status),
-            "the rollout of {} does not have its last change yet; run the command again",
-            self.text
-        );
-        Ok(status)
-    }
-
-    /// Whether a status is about the template as it was read: one of an earlier generation says
-    /// nothing about its last change.
-    fn is_current(&self, status: &RolloutStatus) -> bool {
-        status.observed_template_generation >= self.template.meta().generation
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place
@@ -261,7 +193,7 @@ impl TemplateRollout {
         loop {
             let view = object.decode::<Rollout>()?;
             let status = view.status.as_ref();
-            if let Some(status) = status.filter(|status| self.is_current(status)) {
+            if let Some(status) = status.filter(|status| self.staged().is_current(status)) {
                 let summary = summary(&self.text, status);
                 match RedrawnText::is_in_place() {
                     true => tree.print(&format_tree(&summary, status)),
@@ -308,7 +240,7 @@ impl TemplateRollout {
             }
         }
         let titles = ["STAGE", "CLUSTER", "PHASE", "SINCE", "REVISION", "DETAILS"];
-        let summary = match self.is_current(status) {
+        let summary = match self.staged().is_current(status) {
             true => summary(&self.text, status),
             false => format!("{}: its last change is not in the rollout yet", self.text),
         };
@@ -332,11 +264,6 @@ impl TemplateRollout {
         output::print_line(format_table(&["REVISION", "NAME", "CLUSTERS"], &rows).trim_end());
         Ok(())
     }
-}
-
-fn status_of(view: &Rollout) -> anyhow::Result<&RolloutStatus> {
-    let status = view.status.as_ref();
-    status.context("the rollout has no status yet; run the command again")
 }
 
 /// One line about the rollout.

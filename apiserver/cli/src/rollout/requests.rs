@@ -11,7 +11,7 @@ use crate::output;
 impl TemplateRollout {
     pub(super) async fn retry(&self) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
-        let status = self.current_status(&view)?;
+        let status = self.staged().current_status(&view)?;
         let mut clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
         ensure!(
             status.rejected_revision == status.target_revision
@@ -27,7 +27,7 @@ impl TemplateRollout {
 
     pub(super) async fn abort(&self) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
-        let status = self.current_status(&view)?;
+        let status = self.staged().current_status(&view)?;
         if status.rejected_revision == status.target_revision {
             bail!("{} is already rolled back", self.text);
         }

@@ -10,6 +10,7 @@ use karmada_api::rollout::{REVISION_OF, ROLLOUTS};
 use machinery::Object;
 use serde_json::{Value, json};
 
+use super::decisions::StagedTemplate;
 use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::object_lists::list_all;
@@ -69,10 +70,13 @@ impl TemplateRollout {
         })
     }
 
-    pub(crate) async fn patch_spec(&self, spec: Value) -> anyhow::Result<()> {
-        let version = self.object.revision().to_string();
-        self.patch(json!({"metadata": {"resourceVersion": version}, "spec": spec}))
-            .await
+    /// The Rollout and its template, about which a user decides.
+    pub(crate) fn staged(&self) -> StagedTemplate<'_> {
+        StagedTemplate {
+            text: &self.text,
+            template: &self.template,
+            rollout: &self.object,
+        }
     }
 
     /// Sets fields of the spec that hold whatever has happened since the Rollout was read.
@@ -80,7 +84,7 @@ impl TemplateRollout {
         self.patch(json!({"spec": spec})).await
     }
 
-    async fn patch(&self, patch: Value) -> anyhow::Result<()> {
+    pub(super) async fn patch(&self, patch: Value) -> anyhow::Result<()> {
         let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
         let options = WriteOptions::default();
         self.api.patch(at, Patch::Merge(patch), &options).await?;

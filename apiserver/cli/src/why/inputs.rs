@@ -25,30 +25,30 @@ const FAILURE_REASON: &str = "ApplyPolicyFailed";
 const NAMESPACE_KIND: &str = "Namespace";
 
 /// A template with its policies, binding, decision and Works.
-pub(crate) struct WhyInputs {
-    pub(crate) api_resource: ApiResource,
-    pub(crate) template: Object,
-    pub(crate) policies: Vec<Object>,
-    pub(crate) overrides: Vec<Object>,
-    pub(crate) binding: Option<(Object, Arc<ResourceBinding>)>,
+pub struct WhyInputs {
+    pub api_resource: ApiResource,
+    pub template: Object,
+    pub policies: Vec<Object>,
+    pub overrides: Vec<Object>,
+    pub binding: Option<(Object, Arc<ResourceBinding>)>,
     /// The last event that reports why a policy was not applied to the template.
-    pub(crate) last_failure: Option<String>,
+    pub last_failure: Option<String>,
     /// The document of the binding's subresource `decision`, or why it cannot be read.
-    pub(crate) decision: Option<Result<Value, String>>,
-    pub(crate) clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
+    pub decision: Option<Result<Value, String>>,
+    pub clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
     /// The Works of the binding, or of a Namespace without one, by cluster.
-    pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
+    pub works: BTreeMap<String, (Object, Arc<Work>)>,
     /// The Rollout of a template whose changes are staged.
-    pub(crate) rollout: Option<Object>,
+    pub rollout: Option<Object>,
     /// The clusters to which the namespace restricts the template, if it does.
-    pub(crate) namespace_gate: Option<Vec<String>>,
+    pub namespace_gate: Option<Vec<String>>,
     /// The FederatedTypeConfig that switches something off for the kind.
     pub(crate) disabled_by: DisablingConfigs,
     /// Reasons why the ReplicaSchedulingPreference has no effect.
-    pub(crate) preference_remarks: Vec<String>,
+    pub preference_remarks: Vec<String>,
 }
 
-pub(crate) async fn collect_inputs(
+pub async fn collect_inputs(
     api: &dyn Api,
     typed: &str,
     namespace: &str,

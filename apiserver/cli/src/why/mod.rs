@@ -2,13 +2,13 @@
 //!
 //! arguments ──[`inputs`]──► [`inputs::WhyInputs`] ──[`report`]──► [`report::WhyReport`] ──[`text`]──► lines
 
-mod inputs;
+pub mod inputs;
 mod preference;
-mod report;
-mod rollout;
+pub mod report;
+pub mod rollout;
 #[cfg(test)]
 mod tests;
-mod text;
+pub mod text;
 
 use clap::Args;
 use client::{ShutdownToken, TaskGroup};

@@ -11,10 +11,12 @@ use machinery::Object;
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideFailure};
 use scheduler::core::ClusterSnapshot;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use simulation::ClaimExplanation;
 
 use super::inputs::WhyInputs;
 use super::rollout::{RolloutSummary, rollout_summary};
+use crate::field_differences::{FieldDifference, field_differences};
 
 /// The reason of Propagated when a label in the member says that the object is left alone.
 const LEFT_ALONE: &str = "ManagedLabelFalse";
@@ -23,169 +25,169 @@ const OVERRIDES_FAILED: &str = "ApplyOverridesFailed";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WhyReport {
-    pub(crate) template: TemplateReference,
-    pub(crate) claim: ClaimExplanation,
+pub struct WhyReport {
+    pub template: TemplateReference,
+    pub claim: ClaimExplanation,
     /// The only clusters that the gate of the namespace lets the template go to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) namespace_gate: Option<Vec<String>>,
+    pub namespace_gate: Option<Vec<String>>,
     /// The effect of a deletion of the template, if it does not just delete the copies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) deletion: Option<&'static str>,
+    pub deletion: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) binding: Option<BindingSummary>,
+    pub binding: Option<BindingSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decision: Option<DecisionSummary>,
-    pub(crate) clusters: Vec<ClusterRow>,
+    pub decision: Option<DecisionSummary>,
+    pub clusters: Vec<ClusterRow>,
     /// Where the revisions are, if the changes of the template are staged.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rollout: Option<RolloutSummary>,
+    pub rollout: Option<RolloutSummary>,
     /// The steps that have not happened yet, and why.
-    pub(crate) pending: Vec<String>,
+    pub pending: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TemplateReference {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
+pub struct TemplateReference {
+    pub api_version: String,
+    pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+    pub namespace: String,
+    pub name: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct BindingSummary {
-    pub(crate) name: String,
-    pub(crate) generation: i64,
-    pub(crate) replicas: i64,
+pub struct BindingSummary {
+    pub name: String,
+    pub generation: i64,
+    pub replicas: i64,
     /// The condition `Scheduled`, in one line.
-    pub(crate) scheduled: String,
+    pub scheduled: String,
     /// The bindings that depend on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) required_by: Vec<String>,
+    pub required_by: Vec<String>,
 }
 
 /// The document of the subresource `decision`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct DecisionSummary {
-    pub(crate) recomputed: bool,
-    pub(crate) generation: i64,
-    pub(crate) fresh: bool,
+pub struct DecisionSummary {
+    pub recomputed: bool,
+    pub generation: i64,
+    pub fresh: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failed_terms: Vec<FailedAffinityTermSummary>,
+    pub failed_terms: Vec<FailedAffinityTermSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) affinity_name: Option<String>,
+    pub affinity_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) strategy: Option<String>,
-    pub(crate) rule: String,
+    pub strategy: Option<String>,
+    pub rule: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) replica_preference: Option<String>,
-    pub(crate) replicas: i64,
-    pub(crate) total_clusters: usize,
-    pub(crate) feasible_clusters: usize,
-    pub(crate) chosen_clusters: usize,
+    pub replica_preference: Option<String>,
+    pub replicas: i64,
+    pub total_clusters: usize,
+    pub feasible_clusters: usize,
+    pub chosen_clusters: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failed_estimators: Vec<String>,
-    pub(crate) omitted_clusters: usize,
+    pub failed_estimators: Vec<String>,
+    pub omitted_clusters: usize,
     #[serde(skip_serializing)]
-    clusters: Vec<ClusterDecision>,
+    pub clusters: Vec<ClusterDecision>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FailedAffinityTermSummary {
-    pub(crate) affinity_name: String,
-    pub(crate) failure: String,
+pub struct FailedAffinityTermSummary {
+    pub affinity_name: String,
+    pub failure: String,
 }
 
 /// The scheduler's result for a cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct ClusterDecision {
+pub struct ClusterDecision {
     #[serde(skip_serializing)]
-    name: String,
+    pub name: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) refused: Vec<FilterRefusal>,
+    pub refused: Vec<FilterRefusal>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) score: Option<i64>,
+    pub score: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) current_replicas: Option<i64>,
+    pub current_replicas: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) available_replicas: Option<i64>,
+    pub available_replicas: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) estimate: Option<String>,
-    pub(crate) chosen: bool,
+    pub estimate: Option<String>,
+    pub chosen: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<i64>,
+    pub replicas: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<i64>,
+    pub weight: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(crate) struct FilterRefusal {
-    pub(crate) plugin: String,
-    pub(crate) reason: String,
+pub struct FilterRefusal {
+    pub plugin: String,
+    pub reason: String,
 }
 
 /// A cluster, with the scheduler's result and the Work for it.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ClusterRow {
-    pub(crate) name: String,
+pub struct ClusterRow {
+    pub name: String,
     /// `Ready`, why it is not, or that the cluster does not exist.
-    pub(crate) member: String,
+    pub member: String,
     /// Whether the binding has the cluster as a target.
-    pub(crate) target: bool,
+    pub target: bool,
     /// The replicas that the binding assigns.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<i64>,
+    pub replicas: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decided: Option<ClusterDecision>,
+    pub decided: Option<ClusterDecision>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) work: Option<WorkSummary>,
+    pub work: Option<WorkSummary>,
     /// The override policies that change the manifest for this cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) overrides: Vec<String>,
+    pub overrides: Vec<String>,
     /// Why the override policies cannot be applied for this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) override_failure: Option<String>,
+    pub override_failure: Option<String>,
     /// Why the cluster has not what it should have, in one word of a fixed list.
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WorkSummary {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct WorkSummary {
+    pub namespace: String,
+    pub name: String,
     /// `True`, `False` or `Unknown`; empty before the first attempt.
-    pub(crate) applied: String,
+    pub applied: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) message: String,
+    pub message: String,
     /// The generation of the template that the cluster has; empty if that is not known, or the
     /// template has none.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) generation: String,
+    pub generation: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) health: String,
+    pub health: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) deleting: bool,
+    pub deleting: bool,
     /// The fields that another manager in the member changes back.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) conflict: String,
+    pub conflict: String,
     /// Why the object is left alone.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) not_managed: String,
+    pub not_managed: String,
 }
 
-pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
+pub fn build_report(inputs: &WhyInputs) -> WhyReport {
     let snapshot = ClusterSnapshot::default();
     let input = simulation::SimulationInput {
         policies: &inputs.policies,
@@ -372,8 +374,8 @@ fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRo
             .get(name)
             .and_then(|_| apply_overrides(inputs, name));
         let (overrides, override_failure) = match overridden {
-            Some(Ok(applied)) => (applied.policies(), None),
-            Some(Err(failure)) => (Vec::new(), Some(failure.to_string())),
+            Some((_, Ok(applied))) => (applied.policies(), None),
+            Some((_, Err(failure))) => (Vec::new(), Some(failure.to_string())),
             None => (Vec::new(), None),
         };
         ClusterRow {
@@ -422,17 +424,26 @@ fn propagated_generation(object: &Object, work: &Work) -> String {
     generation.unwrap_or_default().to_owned()
 }
 
+/// The fields that the override policies change for a cluster; none if they cannot be applied.
+pub fn override_differences(inputs: &WhyInputs, cluster: &str) -> Vec<FieldDifference> {
+    match (inputs.template.value(), apply_overrides(inputs, cluster)) {
+        (Ok(template), Some((manifest, Ok(_)))) => field_differences(&template, &manifest),
+        _ => Vec::new(),
+    }
+}
+
 /// Applies the override policies to the template as the binding controller does.
 fn apply_overrides(
     inputs: &WhyInputs,
     cluster: &str,
-) -> Option<Result<AppliedOverrides, OverrideFailure>> {
+) -> Option<(Value, Result<AppliedOverrides, OverrideFailure>)> {
     let (object, cluster) = inputs.clusters.get(cluster)?;
     let served = &inputs.api_resource;
     let kind = served.resource.with_kind(&served.kind);
     let candidates = CandidateOverridePolicies::of_objects(&inputs.overrides);
     let mut manifest = inputs.template.value().ok()?;
-    Some(candidates.apply(&mut manifest, &kind, &cluster.attributes(object)))
+    let applied = candidates.apply(&mut manifest, &kind, &cluster.attributes(object));
+    Some((manifest, applied))
 }
 
 fn cluster_readiness(inputs: &WhyInputs, name: &str) -> String {

@@ -10,36 +10,36 @@ use crate::rollout::batch_text;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RolloutSummary {
-    pub(crate) policy: String,
-    pub(crate) state: String,
+pub struct RolloutSummary {
+    pub policy: String,
+    pub state: String,
     /// The first stage that has not ended.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) stage: String,
+    pub stage: String,
     /// How many of the clusters are done with the target revision.
-    pub(crate) progress: String,
-    pub(crate) target_revision: String,
+    pub progress: String,
+    pub target_revision: String,
     /// Whether the rollout has the last change of the template.
-    pub(crate) is_current: bool,
-    pub(crate) clusters: Vec<StagedCluster>,
+    pub is_current: bool,
+    pub clusters: Vec<StagedCluster>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StagedCluster {
-    pub(crate) name: String,
-    pub(crate) stage: String,
-    pub(crate) phase: RolloutPhase,
-    pub(crate) revision: String,
+pub struct StagedCluster {
+    pub name: String,
+    pub stage: String,
+    pub phase: RolloutPhase,
+    pub revision: String,
     /// The batch of its replicas that may have the revision; empty if all may.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) batch: String,
+    pub batch: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// The summary of a Rollout; `None` until it has a status.
-pub(crate) fn rollout_summary(rollout: &Object, template: &Object) -> Option<RolloutSummary> {
+pub fn rollout_summary(rollout: &Object, template: &Object) -> Option<RolloutSummary> {
     let view = rollout.decode::<Rollout>().ok()?;
     let status = view.status.as_ref()?;
     Some(RolloutSummary {
@@ -82,7 +82,7 @@ fn reason_of(cluster: &ClusterRolloutStatus) -> String {
 
 impl RolloutSummary {
     /// The line about the rollout as a whole.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let stage = match &*self.stage {
             "" => String::new(),
             stage => format!(" in stage {stage}"),
@@ -94,7 +94,7 @@ impl RolloutSummary {
     }
 
     /// The table of the clusters.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let row = |cluster: &StagedCluster| {
             let mut details = vec![&*cluster.batch, &*cluster.reason];
             details.retain(|text| !text.is_empty());
@@ -112,7 +112,7 @@ impl RolloutSummary {
     }
 
     /// Why clusters do not have the last change of the template yet.
-    pub(crate) fn pending(&self) -> Vec<String> {
+    pub fn pending(&self) -> Vec<String> {
         if !self.is_current {
             return vec!["the rollout does not have the last change of the template yet".into()];
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::report::{ClusterDecision, ClusterRow, DecisionSummary, WhyReport};
+use super::report::{ClusterRow, DecisionSummary, WhyReport};
 use super::rollout::RolloutSummary;
 use crate::printers::format_table;
 
@@ -152,7 +152,7 @@ fn decision_lines(decision: &DecisionSummary) -> Vec<String> {
 }
 
 /// A rule with its meaning.
-fn describe_rule(name: &str) -> String {
+pub fn describe_rule(name: &str) -> String {
     let meaning = match name {
         "Object" => "every chosen cluster gets the object",
         "ComponentSet" => "its components are placed as a whole",
@@ -234,12 +234,13 @@ fn cells(row: &ClusterRow, wide: bool) -> Vec<String> {
                 .unwrap_or_default(),
         ]);
     }
-    cells.push(why(row, decided));
+    cells.push(placement_reason(row));
     cells
 }
 
-fn why(row: &ClusterRow, decided: Option<&ClusterDecision>) -> String {
-    let Some(decided) = decided else {
+/// Why a cluster has the template, or has it not.
+pub fn placement_reason(row: &ClusterRow) -> String {
+    let Some(decided) = &row.decided else {
         return if row.target {
             "not part of this decision".into()
         } else {

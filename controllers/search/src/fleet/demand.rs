@@ -95,11 +95,11 @@ mod tests {
         drop(usage);
         assert!(demanded.retain_read().is_empty());
 
-        let held: Vec<_> = (0..MAX_RESOURCES)
+        let usages: Vec<_> = (0..MAX_RESOURCES)
             .map(|n| add(&demanded, n).unwrap().0)
             .collect();
         assert_eq!(add(&demanded, MAX_RESOURCES).unwrap_err().code, 429);
-        drop(held);
+        drop(usages);
         assert!(add(&demanded, MAX_RESOURCES).unwrap().1);
         assert_eq!(demanded.retain_read().len(), MAX_RESOURCES);
     }

@@ -50,7 +50,8 @@ fn texts(fields: &RawFields<'_>, key: &str) -> Result<Texts, serde_json::Error> 
 }
 
 fn encode(object: &Object, cluster: &str, kind: &Gvk) -> Result<Bytes, serde_json::Error> {
-    let mut fields: RawFields<'_> = machinery::json::from_slice(object.bytes())?;
+    let bytes = object.bytes();
+    let mut fields: RawFields<'_> = machinery::json::from_slice(&bytes)?;
     let metadata = fields.get("metadata").map_or("{}", |raw| raw.get());
     let mut metadata: RawFields<'_> = machinery::json::from_str(metadata)?;
     let mut annotations = texts(&metadata, "annotations")?;

@@ -96,14 +96,14 @@ impl FleetAccess {
     }
 
     /// Asks members through whose proxy the user may read.
-    pub(super) async fn decide(
+    pub(super) async fn authorize(
         &self,
         user: &UserInfo,
         attributes: AccessAttributes<'_>,
         clusters: BTreeSet<String>,
     ) -> AllowedMembers {
         let decisions = stream::iter(clusters).map(|cluster| async move {
-            let decision = self.decide_in(user, &attributes, &cluster).await;
+            let decision = self.authorize_in(user, &attributes, &cluster).await;
             (cluster, decision)
         });
         let mut decisions = decisions.buffer_unordered(MAX_CONCURRENT_REVIEWS);
@@ -118,7 +118,7 @@ impl FleetAccess {
         members
     }
 
-    async fn decide_in(
+    async fn authorize_in(
         &self,
         user: &UserInfo,
         attributes: &AccessAttributes<'_>,

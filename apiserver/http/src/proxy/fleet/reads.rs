@@ -91,7 +91,7 @@ impl FleetView {
             namespace: &request.resource.namespace,
             name: &request.resource.name,
         };
-        let members = self.access.decide(user, attributes, cached).await;
+        let members = self.access.authorize(user, attributes, cached).await;
         let is_denied = has_hidden || !members.denied.is_empty();
         if is_denied
             && members.allowed.is_empty()

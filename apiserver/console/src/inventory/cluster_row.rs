@@ -1,0 +1,80 @@
+//! A cluster as it is shown.
+
+use karmada_api::Cluster;
+use karmada_api::cluster::Taint;
+use machinery::{Object, Quantity};
+
+#[derive(Debug)]
+pub(crate) struct ClusterRow {
+    pub(crate) name: String,
+    pub(crate) is_ready: bool,
+    /// Why it is not ready.
+    pub(crate) remark: String,
+    pub(crate) is_deleting: bool,
+    pub(crate) version: String,
+    pub(crate) is_pull: bool,
+    pub(crate) provider: String,
+    pub(crate) region: String,
+    pub(crate) taints: Vec<Taint>,
+    /// Ready nodes and all of them.
+    pub(crate) nodes: Option<(i64, i64)>,
+    pub(crate) cpu: Option<ResourceShare>,
+    pub(crate) memory: Option<ResourceShare>,
+    pub(crate) pods: Option<ResourceShare>,
+}
+
+/// What pods request of a resource, and what there is for them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ResourceShare {
+    pub(crate) allocated: Quantity,
+    pub(crate) allocatable: Quantity,
+}
+
+impl ResourceShare {
+    /// From 0 to 100; a cluster may have more requests than resources.
+    pub(crate) fn percent(&self) -> u8 {
+        let all = self.allocatable.milli_value();
+        if all <= 0 {
+            return 0;
+        }
+        let percent = self.allocated.milli_value().saturating_mul(100) / all;
+        u8::try_from(percent.clamp(0, 100)).unwrap_or(100)
+    }
+}
+
+impl ClusterRow {
+    pub(super) fn new(object: &Object) -> Option<Self> {
+        let cluster = object.decode::<Cluster>().ok()?;
+        let (spec, status) = (&cluster.spec, &cluster.status);
+        let ready = cluster.condition("Ready");
+        let remark = match ready {
+            Some(ready) if ready.status == "True" => String::new(),
+            Some(ready) => format!("{}: {}", ready.reason, ready.message),
+            None => "it has no condition Ready yet".to_owned(),
+        };
+        let share = |resource: &str| {
+            let summary = status.resource_summary.as_ref()?;
+            Some(ResourceShare {
+                allocatable: *summary.allocatable.get(resource)?,
+                allocated: summary.allocated.get(resource).copied().unwrap_or_default(),
+            })
+        };
+        Some(Self {
+            name: object.name().to_owned(),
+            is_ready: cluster.is_ready(),
+            remark,
+            is_deleting: object.meta().deleting,
+            version: status.kubernetes_version.clone(),
+            is_pull: spec.sync_mode == "Pull",
+            provider: spec.provider.clone(),
+            region: spec.region.clone(),
+            taints: spec.taints.clone(),
+            nodes: status
+                .node_summary
+                .map(|nodes| (nodes.ready_num, nodes.total_num)),
+            cpu: share("cpu"),
+            memory: share("memory"),
+            pods: share("pods"),
+        })
+    }
+}

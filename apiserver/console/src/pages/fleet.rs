@@ -1,0 +1,173 @@
+//! The page Fleet: the clusters as cards or as a table.
+
+use maud::{Markup, html};
+
+use super::bars::share_bar;
+use super::layout::{Navigation, PageParts};
+use super::markup::{badge, bytes, cores, counted, empty_state, grouped, remarks, units};
+use crate::console::Console;
+use crate::inventory::{ClusterLoad, ClusterRow};
+use crate::query::Link;
+
+pub(super) fn parts(as_table: bool) -> PageParts {
+    let view = |is_current: bool| is_current.then_some("true");
+    PageParts {
+        title: "Fleet".to_owned(),
+        navigation: Navigation::Fleet,
+        head: html! {
+            div .heading {
+                h1 { "Fleet" }
+                div .switch role="group" aria-label="View" {
+                    a href="/" aria-current=[view(!as_table)] { "Cards" }
+                    a href="/?view=table" aria-current=[view(as_table)] { "Table" }
+                }
+            }
+        },
+    }
+}
+
+pub(super) fn content(console: &Console, as_table: bool) -> Markup {
+    let clusters = console.inventory.clusters();
+    let loads = console.inventory.loads();
+    let load = |cluster: &ClusterRow| loads.get(&*cluster.name).copied().unwrap_or_default();
+    let ready = clusters.iter().filter(|cluster| cluster.is_ready).count();
+    let notes = console.inventory.remarks();
+    html! {
+        (remarks(&notes))
+        @if clusters.is_empty() {
+            @if notes.is_empty() {
+                (empty_state("No clusters yet", &html! {
+                    "Register one with " code { "flotilla join NAME --cluster-kubeconfig FILE" } "."
+                }))
+            }
+        } @else {
+            p .summary { (counted(clusters.len(), "cluster")) ", " (ready) " ready" }
+            @if as_table {
+                (table(&clusters, load))
+            } @else {
+                ul .cards {
+                    @for cluster in &clusters { li { (card(cluster, load(cluster))) } }
+                }
+            }
+        }
+    }
+}
+
+fn readiness(cluster: &ClusterRow) -> Markup {
+    match (cluster.is_deleting, cluster.is_ready) {
+        (true, _) => badge("warn", "Leaving"),
+        (false, true) => badge("good", "Ready"),
+        (false, false) => badge("bad", "Not ready"),
+    }
+}
+
+fn mode(cluster: &ClusterRow) -> &'static str {
+    if cluster.is_pull { "Pull" } else { "Push" }
+}
+
+fn location(cluster: &ClusterRow) -> String {
+    let parts = [&*cluster.provider, &*cluster.region];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(" · ")
+}
+
+fn taints(cluster: &ClusterRow) -> Markup {
+    html! {
+        @if cluster.taints.is_empty() {
+            span .muted { "none" }
+        } @else {
+            ul .chips {
+                @for taint in &cluster.taints {
+                    li .chip title=(taint.effect) {
+                        (taint.key)
+                        @if !taint.value.is_empty() { "=" (taint.value) }
+                        ":" (taint.effect)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn nodes(cluster: &ClusterRow) -> String {
+    match cluster.nodes {
+        Some((ready, all)) => format!("{} of {} ready", grouped(ready), grouped(all)),
+        None => "not reported".to_owned(),
+    }
+}
+
+fn placed(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
+    let parameters = [("cluster", &*cluster.name)];
+    let link = Link {
+        path: &["workloads"],
+        parameters: &parameters,
+    };
+    html! {
+        a href=(link) { (counted(load.workloads, "workload")) }
+        @if load.replicas > 0 { span .muted { ", " (grouped(load.replicas)) " replicas" } }
+    }
+}
+
+fn card(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
+    html! {
+        article .card {
+            header {
+                h2 title=(cluster.name) { (cluster.name) }
+                (readiness(cluster))
+            }
+            p .muted {
+                @if !cluster.version.is_empty() { (cluster.version) " · " }
+                (mode(cluster))
+                @let location = location(cluster);
+                @if !location.is_empty() { " · " (location) }
+            }
+            @if !cluster.remark.is_empty() { p .remark { (cluster.remark) } }
+            div .shares {
+                (share_bar("CPU", cluster.cpu.as_ref(), cores))
+                (share_bar("Memory", cluster.memory.as_ref(), bytes))
+                (share_bar("Pods", cluster.pods.as_ref(), units))
+            }
+            dl {
+                dt { "Nodes" } dd { (nodes(cluster)) }
+                dt { "Placed" } dd { (placed(cluster, load)) }
+                dt { "Taints" } dd { (taints(cluster)) }
+            }
+        }
+    }
+}
+
+fn table(
+    clusters: &[std::sync::Arc<ClusterRow>],
+    load: impl Fn(&ClusterRow) -> ClusterLoad,
+) -> Markup {
+    html! {
+        div .scroll role="region" aria-label="Clusters" tabindex="0" {
+            table .clusters {
+                caption .visually-hidden { "Clusters" }
+                thead {
+                    tr {
+                        @for title in ["Cluster", "State", "Version", "Mode", "Nodes", "CPU", "Memory", "Pods", "Placed", "Taints"] {
+                            th scope="col" { (title) }
+                        }
+                    }
+                }
+                tbody {
+                    @for cluster in clusters {
+                        tr {
+                            th scope="row" .name title=(cluster.name) { (cluster.name) }
+                            td title=(cluster.remark) { (readiness(cluster)) }
+                            td { (cluster.version) }
+                            td { (mode(cluster)) }
+                            td .number { @if let Some((ready, all)) = cluster.nodes { (ready) "/" (all) } }
+                            td { (share_bar("CPU", cluster.cpu.as_ref(), cores)) }
+                            td { (share_bar("Memory", cluster.memory.as_ref(), bytes)) }
+                            td { (share_bar("Pods", cluster.pods.as_ref(), units)) }
+                            td { (placed(cluster, load(cluster))) }
+                            td { (taints(cluster)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

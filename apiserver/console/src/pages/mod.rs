@@ -1,0 +1,152 @@
+//! The pages: what a path shows, and how it is rendered.
+
+mod bars;
+mod fleet;
+mod health;
+mod layout;
+mod markup;
+mod workload;
+mod workload_list;
+
+use http::StatusCode;
+use maud::{Markup, html};
+use sha2::{Digest, Sha256};
+
+use crate::console::Console;
+use crate::inventory::ObjectKey;
+use crate::query::QueryParameters;
+use layout::{Navigation, PageParts};
+pub(crate) use layout::{PageContext, action_layout};
+pub(crate) use markup::{notice, object_key, workload_path};
+pub(crate) use workload::WorkloadView;
+use workload_list::WorkloadFilter;
+
+/// A page of a path and its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    Fleet { as_table: bool },
+    WorkloadList(WorkloadFilter),
+    Workload { key: ObjectKey, note: String },
+    Health,
+}
+
+/// The state on which a page depends: if it is the same, the page is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PageVersion {
+    Inventory(u64),
+    Workload(Option<u64>, Option<u64>),
+}
+
+/// The part of a page that changes while it is open.
+pub(crate) struct Fragment {
+    pub(crate) status: StatusCode,
+    pub(crate) markup: Markup,
+    /// Two fragments of the same digest are the same.
+    pub(crate) digest: String,
+}
+
+impl Fragment {
+    fn new(status: StatusCode, content: &Markup) -> Self {
+        let digest = Sha256::digest(content.0.as_bytes());
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let markup = html! { div #live data-digest=(digest) { (content) } };
+        Self {
+            status,
+            markup,
+            digest,
+        }
+    }
+}
+
+impl Page {
+    pub(crate) fn parse(path: &[&str], query: QueryParameters) -> Option<Self> {
+        Some(match *path {
+            [""] => Self::Fleet {
+                as_table: query.get("view") == "table",
+            },
+            ["workloads"] => Self::WorkloadList(WorkloadFilter::parse(&query)),
+            ["workloads", namespace, name] => Self::Workload {
+                key: object_key(namespace, name),
+                note: query.get("done").to_owned(),
+            },
+            ["health"] => Self::Health,
+            _ => return None,
+        })
+    }
+
+    /// Whether the page follows changes. The checks of Health take seconds and ask every member.
+    pub(crate) fn is_live(&self) -> bool {
+        !matches!(self, Self::Health)
+    }
+
+    pub(crate) fn version(&self, console: &Console) -> PageVersion {
+        match self {
+            Self::Workload { key, .. } => PageVersion::Workload(
+                console.inventory.workload(key).map(|row| row.revision),
+                console.inventory.rollout(key).map(|row| row.revision),
+            ),
+            _ => PageVersion::Inventory(console.inventory.version()),
+        }
+    }
+
+    fn parts(&self, console: &Console) -> PageParts {
+        match self {
+            Self::Fleet { as_table } => fleet::parts(*as_table),
+            Self::WorkloadList(filter) => workload_list::parts(filter, console),
+            Self::Workload { key, note } => workload::parts(key, note),
+            Self::Health => health::parts(),
+        }
+    }
+}
+
+pub(crate) async fn render_fragment(page: &Page, console: &Console) -> Fragment {
+    match page {
+        Page::Fleet { as_table } => {
+            Fragment::new(StatusCode::OK, &fleet::content(console, *as_table))
+        }
+        Page::WorkloadList(filter) => {
+            Fragment::new(StatusCode::OK, &workload_list::content(console, filter))
+        }
+        Page::Workload { key, .. } => match workload::content(console, key).await {
+            Ok(content) => Fragment::new(StatusCode::OK, &content),
+            Err(error) => Fragment::new(StatusCode::BAD_GATEWAY, &failure(&error)),
+        },
+        Page::Health => Fragment::new(StatusCode::OK, &health::content(console).await),
+    }
+}
+
+/// A page and its status.
+pub(crate) async fn render(page: &Page, context: &PageContext<'_>) -> (StatusCode, Markup) {
+    let fragment = render_fragment(page, context.console).await;
+    let parts = page.parts(context.console);
+    let page = layout::page_layout(context, &parts, page.is_live(), &fragment.markup);
+    (fragment.status, page)
+}
+
+/// What could not be read, and why.
+pub(crate) fn failure(error: &anyhow::Error) -> Markup {
+    notice("bad", "This cannot be shown", &format!("{error:#}"))
+}
+
+/// The page for a browser without a session.
+pub(crate) fn without_session() -> Markup {
+    layout::bare_layout(
+        "No session",
+        &html! {
+            h1 { "This console needs its link" }
+            p {
+                "Open the address that " code { "flotilla console" }
+                " printed last in its terminal. Each address opens one browser, and the next one is printed then."
+            }
+        },
+    )
+}
+
+pub(crate) fn missing(context: &PageContext<'_>) -> Markup {
+    let parts = PageParts {
+        title: "Not there".to_owned(),
+        navigation: Navigation::None,
+        head: html! { h1 { "There is no such page" } p { a href="/" { "To the fleet" } } },
+    };
+    layout::page_layout(context, &parts, false, &html! {})
+}

@@ -1,0 +1,273 @@
+//! A console over a fake API server, and requests as a browser sends them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::{Api, ApiResource, ShutdownToken, TaskGroup};
+use client_fake::FakeApi;
+use flotilla_cli::doctor::report::{CheckResult, CheckStatus, DoctorReport};
+use http::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
+use karmada_api::rollout::ROLLOUTS;
+use machinery::Gvr;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::console::{Console, ControlPlaneExaminer};
+use crate::response::ConsoleResponse;
+use crate::server::ConsoleServer;
+
+pub(super) static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
+pub(super) const ADDRESS: &str = "127.0.0.1:8001";
+pub(super) const OWN_ORIGIN: &str = "http://127.0.0.1:8001";
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+struct FixedExaminer;
+
+#[async_trait]
+impl ControlPlaneExaminer for FixedExaminer {
+    async fn examine(&self) -> DoctorReport {
+        DoctorReport {
+            server: "https://plane:6443".to_owned(),
+            errors: 1,
+            warnings: 0,
+            checks: vec![CheckResult {
+                check: "tunnels",
+                status: CheckStatus::Error,
+                message: "the agent of <edge> has lost its tunnel".to_owned(),
+                remedy: "read the log of the agent".to_owned(),
+            }],
+        }
+    }
+}
+
+/// A page as it came.
+pub(super) struct ReceivedPage {
+    pub(super) status: StatusCode,
+    pub(super) headers: http::HeaderMap,
+    pub(super) text: String,
+}
+
+impl ReceivedPage {
+    pub(super) fn location(&self) -> &str {
+        self.headers[LOCATION].to_str().unwrap()
+    }
+
+    /// The value of a hidden field of the page's form.
+    pub(super) fn field(&self, name: &str) -> String {
+        let start = format!("name=\"{name}\" value=\"");
+        let (_, rest) = self.text.split_once(&start).unwrap_or_else(|| {
+            panic!("no field {name} in {}", self.text);
+        });
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+pub(super) struct ConsoleFixture {
+    pub(super) api: Arc<FakeApi>,
+    pub(super) server: Arc<ConsoleServer>,
+    pub(super) links: Arc<Mutex<Vec<String>>>,
+    pub(super) tasks: TaskGroup,
+}
+
+impl ConsoleFixture {
+    /// Starts a console, and waits until it has listed everything.
+    pub(super) async fn start(api: Arc<FakeApi>) -> Self {
+        let fixture = Self::start_unlisted(api);
+        fixture
+            .wait_until(|console| console.inventory.remarks().is_empty())
+            .await;
+        fixture
+    }
+
+    pub(super) fn start_unlisted(api: Arc<FakeApi>) -> Self {
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let console = Console::start(
+            Arc::clone(&api) as Arc<dyn Api>,
+            Arc::new(FixedExaminer),
+            "https://plane:6443".to_owned(),
+            &tasks,
+        );
+        let links = Arc::new(Mutex::new(Vec::new()));
+        let printed = Arc::clone(&links);
+        let print = Box::new(move |link| printed.lock().push(link));
+        let address: SocketAddr = ADDRESS.parse().unwrap();
+        let server = ConsoleServer::new(console, address, print);
+        server.print_link();
+        Self {
+            api,
+            server,
+            links,
+            tasks,
+        }
+    }
+
+    pub(super) async fn wait_until(&self, condition: impl Fn(&Console) -> bool) {
+        let console = &self.server.console;
+        let mut changes = console.inventory.changes();
+        let wait = async {
+            while !condition(console) {
+                changes.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(TIMEOUT, wait).await.unwrap();
+    }
+
+    /// The cookie of a new session.
+    pub(super) async fn login(&self) -> String {
+        let link = self.links.lock().last().unwrap().clone();
+        let path = link.strip_prefix(OWN_ORIGIN).unwrap();
+        let response = self.send(request(Method::GET, path)).await;
+        assert_eq!(response.status, StatusCode::SEE_OTHER);
+        let cookie = response.headers[SET_COOKIE].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    pub(super) async fn respond(&self, request: Request<Full<Bytes>>) -> ConsoleResponse {
+        self.server.respond(request).await
+    }
+
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> ReceivedPage {
+        let (head, body) = self.respond(request).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        ReceivedPage {
+            status: head.status,
+            headers: head.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    /// A page in a new session.
+    pub(super) async fn page(&self, path: &str) -> ReceivedPage {
+        let cookie = self.login().await;
+        self.get(path, &cookie).await
+    }
+
+    pub(super) async fn get(&self, path: &str, cookie: &str) -> ReceivedPage {
+        let mut request = request(Method::GET, path);
+        let headers = request.headers_mut();
+        headers.insert(COOKIE, cookie.parse().unwrap());
+        self.send(request).await
+    }
+
+    pub(super) async fn post(&self, path: &str, cookie: &str, form: &str) -> ReceivedPage {
+        self.send(form_request(path, cookie, form)).await
+    }
+}
+
+/// A request of a browser without a session.
+pub(super) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
+    let request = Request::builder().method(method).uri(path);
+    let request = request
+        .header(HOST, ADDRESS)
+        .header("sec-fetch-site", "none");
+    request.body(Full::default()).unwrap()
+}
+
+/// A form as a page of the console sends it.
+pub(super) fn form_request(path: &str, cookie: &str, form: &str) -> Request<Full<Bytes>> {
+    let mut request = request(Method::POST, path);
+    let headers = request.headers_mut();
+    headers.insert("sec-fetch-site", "same-origin".parse().unwrap());
+    headers.insert(ORIGIN, OWN_ORIGIN.parse().unwrap());
+    headers.insert(COOKIE, cookie.parse().unwrap());
+    *request.body_mut() = Full::from(form.to_owned());
+    request
+}
+
+fn api_resource(resource: &Gvr, kind: &str, namespaced: bool) -> ApiResource {
+    ApiResource {
+        resource: resource.clone(),
+        kind: kind.to_owned(),
+        namespaced,
+        verbs: ["get", "list", "watch", "delete", "patch"]
+            .map(str::to_owned)
+            .into(),
+        subresources: vec![],
+        categories: vec![],
+        short_names: vec![],
+    }
+}
+
+/// A fake API server that serves what the pages read.
+pub(super) fn api() -> Arc<FakeApi> {
+    let api = FakeApi::new();
+    for (resource, kind, namespaced) in [
+        (&CLUSTERS, "Cluster", false),
+        (&BINDINGS, "ResourceBinding", true),
+        (&CLUSTER_BINDINGS, "ClusterResourceBinding", false),
+        (&ROLLOUTS, "Rollout", true),
+        (&DEPLOYMENTS, "Deployment", true),
+    ] {
+        api.add_resource(api_resource(resource, kind, namespaced));
+    }
+    api
+}
+
+pub(super) fn cluster(name: &str, ready: &str, message: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Push", "region": "north",
+            "taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]},
+        "status": {"kubernetesVersion": "v1.36.1", "nodeSummary": {"totalNum": 3, "readyNum": 2},
+            "conditions": [{"type": "Ready", "status": ready, "reason": "ClusterNotReachable", "message": message}],
+            "resourceSummary": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+                "allocated": {"cpu": "2500m", "memory": "31Gi", "pods": "11"}}}})
+}
+
+pub(super) fn deployment(name: &str, replicas: i64) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}"), "generation": 1},
+        "spec": {"replicas": replicas}})
+}
+
+/// The binding of a Deployment, healthy in its clusters.
+pub(super) fn binding(name: &str, targets: &[(&str, i64)]) -> Value {
+    let clusters: Vec<Value> = targets
+        .iter()
+        .map(|(name, replicas)| json!({"name": name, "replicas": replicas}))
+        .collect();
+    let statuses: Vec<Value> = targets
+        .iter()
+        .map(|(name, _)| json!({"clusterName": name, "applied": true, "health": "Healthy"}))
+        .collect();
+    let replicas: i64 = targets.iter().map(|(_, replicas)| replicas).sum();
+    json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": format!("{name}-deployment"), "namespace": "shop"},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name},
+            "replicas": replicas, "placement": {}, "clusters": clusters},
+        "status": {"conditions": [{"type": "Scheduled", "status": "True", "reason": "Success"}],
+            "aggregatedStatus": statuses}})
+}
+
+/// The rollout of a Deployment, whose stage `everywhere` waits for an approval.
+pub(super) fn rollout(name: &str) -> Value {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": name,
+        "uid": format!("uid-{name}"), "controller": true}]);
+    json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "Rollout",
+        "metadata": {"name": format!("{name}-deployment"), "namespace": "shop", "ownerReferences": owner},
+        "spec": {},
+        "status": {"observedTemplateGeneration": 1, "targetRevision": "web-2", "stableRevision": "web-1",
+            "state": "AwaitingApproval", "stage": "everywhere", "progress": "1/2", "policy": "RolloutPolicy shop/web",
+            "stages": [
+                {"name": "canary", "phase": "Done", "clusters": [
+                    {"name": "east", "phase": "Done", "revision": "web-2", "since": "2026-01-01T00:00:00Z"}]},
+                {"name": "everywhere", "phase": "Blocked", "clusters": [
+                    {"name": "west", "phase": "Blocked", "revision": "web-1", "since": "2026-01-01T00:00:00Z",
+                        "reason": "AwaitingApproval"}]}]}})
+}
+
+/// Two clusters and the Deployment `web` in both, whose rollout waits for an approval.
+pub(super) fn fleet() -> Arc<FakeApi> {
+    let api = api();
+    api.seed(&CLUSTERS, cluster("east", "True", ""));
+    api.seed(&CLUSTERS, cluster("west", "False", "no <b>answer</b>"));
+    api.seed(&DEPLOYMENTS, deployment("web", 3));
+    api.seed(&BINDINGS, binding("web", &[("east", 2), ("west", 1)]));
+    api.seed(&ROLLOUTS, rollout("web"));
+    api
+}
