@@ -201,6 +201,67 @@ fn a_resource_registry_names_only_secrets_that_its_writer_may_get() {
     }
 }
 
+// proves: ROL-job-rights
+#[test]
+fn a_rollout_policy_runs_only_jobs_that_its_writer_may_run() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("job-gates");
+    let rule = json!({"apiGroups": ["rollout.flotilla.io"], "resources": ["rolloutpolicies"],
+        "verbs": ["get", "create", "update", "patch"]});
+    server.grant("joe", "stager", Some("job-gates"), &rule);
+    let policies = "/apis/rollout.flotilla.io/v1alpha1/namespaces/job-gates/rolloutpolicies";
+    let policy = |name: &str, gates: &Value| {
+        json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name},
+            "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+                "stages": [{"name": "a", "gates": gates}]}})
+    };
+    let create = |body: &Value| {
+        let request = server.request_as("joe", "POST", policies);
+        request.json(body).send()
+    };
+    wait_until_code(201, || {
+        create(&policy("plain", &json!({"healthyFor": "1m"})))
+    });
+    let gated = policy("gated", &json!({"job": {"cronJob": "smoke"}}));
+    let is_forbidden = |reply: &RawHttpResponse, missing: &str| {
+        let text = reply.text();
+        assert_eq!(reply.code, 403, "{text}");
+        let cause = &reply.json()["details"]["causes"][0];
+        assert_eq!(cause["field"], "spec.stages[0].gates.job", "{text}");
+        assert!(text.contains(missing), "no {missing:?} in {text}");
+    };
+    is_forbidden(&create(&gated), "cannot get cronjobs in the namespace");
+    let plain = format!("{policies}/plain");
+    let reply = server.merge_as("joe", &plain, &json!({"spec": gated["spec"]}));
+    is_forbidden(&reply, "cannot get cronjobs");
+    let rule = json!({"apiGroups": ["batch"], "resources": ["cronjobs"],
+        "resourceNames": ["smoke"], "verbs": ["get"]});
+    server.grant("joe", "reader", Some("job-gates"), &rule);
+    let rule = json!({"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]});
+    server.grant("joe", "runner", Some("job-gates"), &rule);
+    let reply = wait_until_code(403, || {
+        let reply = create(&gated);
+        match reply.text().contains("cannot create propagationpolicies") {
+            true => reply,
+            false => server.get("/"),
+        }
+    });
+    is_forbidden(&reply, "cannot create propagationpolicies");
+    let rule = json!({"apiGroups": ["policy.karmada.io"], "resources": ["propagationpolicies"],
+        "verbs": ["create"]});
+    server.grant("joe", "sender", Some("job-gates"), &rule);
+    wait_until_code(201, || create(&gated));
+    let mut unnamed = gated;
+    unnamed["spec"]["stages"][0]["gates"]["job"] = json!({"cronJob": "No_Name"});
+    unnamed["metadata"]["name"] = "unnamed".into();
+    let rejected = create(&unnamed);
+    assert_eq!(rejected.code, 422, "{}", rejected.text());
+    for name in ["plain", "gated"] {
+        let path = format!("{policies}/{name}");
+        assert_eq!(server.request("DELETE", &path).send().code, 200);
+    }
+}
+
 #[test]
 fn a_cluster_is_reached_by_https_unless_verification_is_off() {
     // Of its own: other tests expect that the shared server has no clusters.

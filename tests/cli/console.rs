@@ -1,152 +1,45 @@
-//! `console` in a real browser: its pages, a change that arrives, an approval by clicks.
+//! `console`: the address that it prints opens its pages.
 
-use std::path::Path;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
-use harness::browser::Viewport;
-use harness::objects::{deployment, policy, resource_selector};
-use harness::process::{RunningCommand, lines_of};
-use harness::{Browser, tools};
-use serde_json::json;
+use harness::process::lines_of;
 
 use crate::cli::fixture::{CliFixture, TIMEOUT};
 
-/// A running console, and the address of its pages.
-struct RunningConsole {
-    _command: RunningCommand,
-    origin: String,
-    link: String,
-}
-
-impl RunningConsole {
-    fn start(fixture: &CliFixture, example: &str) -> Self {
-        let arguments: Vec<&str> = example.split_whitespace().skip(1).collect();
-        let mut command = fixture.spawn(&arguments);
-        let lines = lines_of(&mut command.child);
-        let link = lines.recv_timeout(TIMEOUT).unwrap();
-        let (origin, _) = link.split_once("/login?token=").unwrap();
-        Self {
-            origin: origin.to_owned(),
-            link: link.clone(),
-            _command: command,
-        }
-    }
-}
-
-/// Nothing went wrong in the pages, and nothing else than the console was asked.
-fn assert_sound(browser: &Browser, console: &RunningConsole) {
-    assert_eq!(browser.errors(), [""; 0]);
-    let urls = browser.requested_urls();
-    assert!(urls.len() > 5, "{urls:?}");
-    let foreign = urls.iter().filter(|url| !url.starts_with(&console.origin));
-    let foreign: Vec<&String> = foreign.filter(|url| *url != "about:blank").collect();
-    assert!(foreign.is_empty(), "{foreign:?}");
-}
-
-/// A Deployment in both members, whose second stage needs an approval.
-fn create_staged_deployment(fixture: &CliFixture, name: &str) {
-    let staged = deployment("default", name, 2);
-    let stages = json!([
-        {"name": "first", "clusterAffinity": {"clusterNames": ["member1"]}},
-        {"name": "everywhere", "gates": {"approval": true}},
-    ]);
-    fixture.create(
-        json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"resourceSelectors": [resource_selector(&staged)], "stages": stages}}),
+/// The whole reply of a server that closes the connection.
+fn get(host: &str, path: &str, cookie: &str) -> String {
+    let mut stream = TcpStream::connect(host).unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncookie: {cookie}\r\n\r\n"
     );
-    fixture.create(staged.clone());
-    fixture.create(policy("default", name, &staged, &["member1", "member2"]));
-    let status = format!("rollout status deploy/{name}");
-    fixture.wait_for_output(&status, |out| out.contains("Completed"));
-    let mut changed = staged;
-    changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
-    let file = format!("{name}.json");
-    std::fs::write(fixture.dir().join(&file), changed.to_string()).unwrap();
-    fixture.run(&format!("apply -f {file}")).succeeded();
-    fixture.wait_for_output(&status, |out| out.contains("AwaitingApproval"));
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
 }
 
-// proves: CON-browser, CLI-examples
+// proves: CON-command, CLI-examples
 #[test]
-fn a_browser_shows_the_fleet_and_approves_a_stage() {
-    let Some([chromium]) = tools(["chromium"]) else {
-        return;
-    };
+fn the_printed_address_opens_the_pages() {
     let fixture = CliFixture::shared();
-    create_staged_deployment(&fixture, "shown");
     let examples = fixture.examples("console");
-    let console = RunningConsole::start(&fixture, &examples[0]);
-    let mut browser = Browser::start(&chromium);
-    browser.navigate(&console.link);
-    browser.wait_for_text("member1");
-    assert_eq!(browser.evaluate("location.pathname + location.search"), "/");
-    browser.click("a[href='/?view=table']");
-    browser.wait_for("document.querySelectorAll('table.clusters tbody tr').length >= 2");
-    browser.click("nav a[href='/workloads']");
-    browser.wait_for_text("shown");
-    fixture.propagate_deployment("arriving");
-    browser.wait_for_text("in arriving");
-    browser.click("input[type=search]");
-    browser.type_text("default/shown");
-    browser.wait_for("document.querySelectorAll('table.workloads tbody tr').length === 1");
-    assert_eq!(browser.evaluate("location.search"), "?q=default%2Fshown");
-    browser.click("table.workloads a.name");
-    browser.wait_for_text("Where it is");
-    browser.wait_for_text("Why it is there");
-    browser.click("a[href*='/approve?stage=everywhere']");
-    browser.wait_for_text("What will happen");
-    browser.click("#confirm");
-    browser.wait_for_text("The stage is approved.");
-    browser.wait_for_text("Completed");
-    browser.click("nav a[href='/health']");
-    browser.wait_for_text("api-server");
-    assert_sound(&browser, &console);
-}
-
-/// The pages, by the names of their files.
-const PAGES: [(&str, &str); 7] = [
-    ("fleet", "/"),
-    ("fleet-table", "/?view=table"),
-    ("workloads", "/workloads"),
-    ("workload", "/workloads/default/pictured%2Ddeployment"),
-    (
-        "approve",
-        "/workloads/default/pictured%2Ddeployment/approve?stage=everywhere",
-    ),
-    (
-        "scale",
-        "/workloads/default/pictured%2Ddeployment/scale?replicas=7",
-    ),
-    ("health", "/health"),
-];
-
-// proves: CON-pictures
-#[harness::slow]
-#[test]
-fn every_page_is_pictured_light_and_dark_wide_and_narrow() {
-    let Some([chromium]) = tools(["chromium"]) else {
-        return;
-    };
-    let fixture = CliFixture::shared();
-    create_staged_deployment(&fixture, "pictured");
-    let console = RunningConsole::start(&fixture, "flotilla console --listen 127.0.0.1:0");
-    let mut browser = Browser::start(&chromium);
-    browser.navigate(&console.link);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
-    std::fs::create_dir_all(&folder).unwrap();
-    for width in [1280, 390] {
-        for is_dark in [false, true] {
-            browser.set_viewport(Viewport { width, is_dark });
-            for (name, path) in PAGES {
-                browser.navigate(&format!("{}{path}", console.origin));
-                browser.wait_for("document.querySelector('h1') !== null");
-                let scheme = if is_dark { "dark" } else { "light" };
-                browser.screenshot(&folder.join(format!("{name}-{width}-{scheme}.png")));
-                let overflow =
-                    browser.evaluate("document.documentElement.scrollWidth - innerWidth");
-                assert_eq!(overflow, 0, "{name} is wider than {width}");
-            }
-        }
-    }
-    assert_sound(&browser, &console);
+    let arguments: Vec<&str> = examples[0].split_whitespace().skip(1).collect();
+    let mut command = fixture.spawn(&arguments);
+    let lines = lines_of(&mut command.child);
+    let link = lines.recv_timeout(TIMEOUT).unwrap();
+    let address = link.strip_prefix("http://").unwrap();
+    let (host, token) = address.split_once("/login").unwrap();
+    let login = get(host, &format!("/login{token}"), "");
+    assert!(login.starts_with("HTTP/1.1 303 "), "{login}");
+    let (_, cookie) = login.split_once("set-cookie: ").unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    let next = lines.recv_timeout(TIMEOUT).unwrap();
+    assert_ne!(next, link);
+    let page = get(host, "/workloads", cookie);
+    assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+    assert!(get(host, "/workloads", "").starts_with("HTTP/1.1 401 "));
+    fixture
+        .run("console --listen 0.0.0.0:0")
+        .failed_with("the console serves on loopback only");
 }

@@ -114,6 +114,10 @@ fn the_examples_of_decisions_and_tokens_work() {
             "metadata": {"name": "web", "namespace": namespace}, "spec": policy["spec"]});
         write(file, &policy.to_string());
     }
+    let web = fixture.json("get deployment web -n shop");
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": web["spec"],
+        "metadata": {"name": "web", "namespace": "shop", "labels": web["metadata"]["labels"]}});
+    write("deployment.yaml", &web.to_string());
     fixture.run_examples("why");
     fixture.run_examples("plan");
     fixture.run_examples("version");

@@ -189,7 +189,7 @@ fn an_assistant_reads_the_fleet() {
         ("get", json!({"resources": []}), "You must specify the type"),
         ("why", json!({"resource": "web"}), "specify one resource"),
         ("why", json!({}), "missing field"),
-        ("plan", json!({"manifest": "{"}), "yaml"),
+        ("plan", json!({"manifest": "{"}), "unclosed bracket"),
         ("plan", json!({"manifest": "kind: Pod"}), "is no policy"),
         (
             "cordon_cluster",

@@ -92,5 +92,5 @@ pub(crate) mod guide_families;
 /// Waits of kubectl and Helm for templates.
 mod readiness;
 
-/// `console` in a real browser.
+/// `console`, which serves pages.
 mod console;

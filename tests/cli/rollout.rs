@@ -38,7 +38,7 @@ fn replace_revision(fixture: &CliFixture, name: &str, change: impl FnOnce(&mut V
     fixture.create(revision);
 }
 
-// proves: ROL-commands, ROL-undo-forged
+// proves: ROL-commands, ROL-undo-forged, CLI-plan-rollout
 #[test]
 fn a_change_is_paused_resumed_and_approved() {
     let fixture = CliFixture::shared();
@@ -68,11 +68,40 @@ fn a_change_is_paused_resumed_and_approved() {
     let mut changed = staged;
     changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
     std::fs::write(&file, changed.to_string()).unwrap();
+    let plan = fixture.run("plan -f staged.json");
+    assert_eq!(plan.code, 1, "{plan:?}");
+    for text in [
+        "RolloutPolicy/staged stages the change, first is the first stage (Paused)",
+        "spec.template.metadata.annotations",
+    ] {
+        assert!(plan.out.contains(text), "no {text:?} in {plan:?}");
+    }
+    let plan = fixture.run("plan -f staged.json -o json").out;
+    let plan: Value = machinery::json::from_str(&plan).unwrap();
+    let clusters = plan["changes"][0]["clusters"].as_array().unwrap();
+    let clusters: Vec<_> = clusters
+        .iter()
+        .map(|c| [&c["stage"], &c["reason"]])
+        .collect();
+    let stays = [["first", "Paused"], ["everywhere", "WaitingForStage"]];
+    assert_eq!(json!(clusters), json!(stays), "{plan:#}");
+    fixture.run("rollout resume deploy/staged").succeeded();
+    let plan = fixture.run("plan -f staged.json").out;
+    assert!(
+        plan.contains("first is the first stage (Progressing)"),
+        "{plan}"
+    );
+    let first = plan.lines().find(|line| line.starts_with("member1"));
+    assert!(
+        first.is_some_and(|line| line.contains("the change")),
+        "{plan}"
+    );
+    fixture.run("rollout pause deploy/staged").succeeded();
     fixture.run("apply -f staged.json").succeeded();
     wait_for("Paused in stage first, 0/2 clusters done");
-    fixture
-        .run("rollout approve deploy/staged")
-        .failed_with("no stage of deployment/staged waits");
+    fixture.run("rollout approve deploy/staged").failed_with(
+        "no stage of deployment/staged waits for an approval yet; those that will are everywhere",
+    );
     fixture.run("rollout resume deploy/staged").succeeded();
     wait_for("AwaitingApproval in stage everywhere, 1/2 clusters done");
     let rows = fixture.run(status).succeeded();
@@ -110,6 +139,10 @@ fn a_change_is_paused_resumed_and_approved() {
     let printed = fixture.run("rollout undo deploy/staged").succeeded();
     assert_eq!(printed, "deployment/staged rolled back to revision 1\n");
     wait_for("AwaitingApproval in stage everywhere, 1/2 clusters done");
+    let printed = fixture
+        .run("rollout undo deploy/staged --to-revision 3")
+        .succeeded();
+    assert_eq!(printed, "deployment/staged already has revision 3\n");
     let template = fixture.json("get deploy staged");
     assert_eq!(template["spec"]["replicas"], 1);
     assert_eq!(
@@ -175,7 +208,7 @@ fn the_examples_of_the_help_work() {
     wait_for("Paused");
     fixture
         .run("rollout retry deployment/api")
-        .failed_with("no cluster of deployment/api has failed");
+        .failed_with("no cluster and no Job of deployment/api has failed");
     fixture.run_examples("rollout abort");
     wait_for("RolledBack");
     fixture

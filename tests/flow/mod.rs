@@ -126,6 +126,9 @@ mod rollout;
 /// A change that goes through members in stages.
 mod staged_rollouts;
 
+/// A stage that awaits a Job.
+mod rollout_jobs;
+
 /// A change that goes through twelve members, seen through kubectl.
 pub(crate) mod rollout_story;
 

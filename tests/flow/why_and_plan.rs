@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::flow::fleet::{FleetFixture, find_condition, run_with_kubeconfig};
 use crate::flow::objects::{
     BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, config_map, deployment, divided_policy,
-    policy,
+    override_policy, policy,
 };
 
 /// Waits until all replicas are ready in the status of the template, and the binding is
@@ -230,6 +230,7 @@ async fn plan_reports_moves_and_changes_nothing() {
     control.wait_until_exists(&CLUSTERS, "", "member3").await;
 }
 
+// proves: CLI-plan-template
 #[tokio::test]
 async fn plan_reports_releasing_competing_and_invalid_policies() {
     let ns = "plan-more";
@@ -275,11 +276,35 @@ async fn plan_reports_releasing_competing_and_invalid_policies() {
     let (code, output) = planned(&[&wrong]).await;
     assert_eq!(code, Some(2), "{output}");
     assert_has(&output, &["the policy \"first\" would be refused"]);
-    let (code, output) = planned(&[&object]).await;
+    let overriding = override_policy(ns, "o", &object, &json!([]));
+    let (code, output) = planned(&[&overriding]).await;
     assert_eq!(code, Some(2), "{output}");
     assert_has(
         &output,
-        &["\"ConfigMap\" of \"v1\" is no policy that moves templates"],
+        &["\"OverridePolicy\" of \"policy.karmada.io/v1alpha1\" is no policy that moves templates"],
+    );
+    let nowhere = policy(ns, "third", &object, &["member1", "mars"]);
+    let (_, output) = planned(&[&nowhere]).await;
+    assert_has(
+        &output,
+        &["NOTE: policies name clusters that do not exist: mars"],
+    );
+    // A template whose changes are not staged.
+    let (code, output) = planned(&[&object]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert_has(
+        &output,
+        &["ConfigMap plan-more/c: nothing of a revision changes"],
+    );
+    let (code, output) = planned(&[&config_map(ns, "c", "w")]).await;
+    assert_eq!(code, Some(1), "{output}");
+    assert_has(
+        &output,
+        &[
+            "no RolloutPolicy selects it, all clusters get the change at once",
+            "member1 - - the change -",
+            "data.k: \"v\" -> \"w\"",
+        ],
     );
     let (code, output) = run_with_kubeconfig(&config, &["plan"]).await;
     assert_eq!(code, Some(2), "{output}");

@@ -7,12 +7,12 @@
 
 mod expression_access;
 mod policies;
-mod secret_access;
+mod resource_access;
 mod signer_access;
 mod webhooks;
 
 pub use expression_access::expression_authorizer;
 pub use policies::{ADMISSION_GROUP, watch_policies, watch_served_policies};
-pub use secret_access::secret_authorizer;
+pub use resource_access::resource_authorizer;
 pub use signer_access::signer_authorizer;
 pub use webhooks::{ConfigurationSource, watch_webhook_configurations};

@@ -1,10 +1,12 @@
-//! Validates the windows of a RolloutPolicy and the queries of its stages. Does no I/O.
+//! Validates the windows of a RolloutPolicy, and the queries and Jobs of its stages. Does no I/O.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use karmada_api::CronSchedule;
-use machinery::names::{validate_dns1035_label, validate_dns1123_label};
+use machinery::names::{
+    validate_dns1035_label, validate_dns1123_label, validate_dns1123_subdomain,
+};
 use machinery::{FieldError, duration};
 use serde_json::Value;
 
@@ -80,6 +82,15 @@ pub(crate) fn validate_query(
             MIN_QUERY_INTERVAL,
             errors,
         );
+    }
+}
+
+/// Validates the Job of a stage.
+pub(crate) fn validate_job(field: &str, job: &Value, errors: &mut Vec<FieldError>) {
+    if !job.is_null() {
+        let name = text(job, "/cronJob");
+        let result = validate_dns1123_subdomain(name);
+        report_invalid(format!("{field}.cronJob"), name, result, errors);
     }
 }
 

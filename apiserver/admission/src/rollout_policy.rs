@@ -69,6 +69,8 @@ pub(crate) fn validate(namespace: &str, policy: &Value) -> Vec<FieldError> {
         let query_field = format!("{field}.gates.query");
         let query = get(stage, "/gates/query");
         rollout_gates::validate_query(&query_field, namespace, query, &mut errors);
+        let job_field = format!("{field}.gates.job");
+        rollout_gates::validate_job(&job_field, get(stage, "/gates/job"), &mut errors);
     }
     errors
 }

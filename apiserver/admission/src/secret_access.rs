@@ -5,18 +5,14 @@
 //! addresses of the registry's backend. Without this check, anybody who may write these kinds
 //! could have any Secret of the control plane sent to a server of their own.
 
-use async_trait::async_trait;
-use machinery::{Status, UserInfo};
+use machinery::{Gvr, Status};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
+use crate::resource_access::{AccessedResource, ResourceAuthorizer};
 use crate::unstructured::{has, text};
 
-/// Decides whether a user may `get` a Secret. Fails when this cannot be decided.
-#[async_trait]
-pub trait SecretAuthorizer: Send + Sync {
-    async fn may_get(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, Status>;
-}
+const SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 
 /// A Secret that an object references.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,14 +73,18 @@ pub(crate) fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
 
 /// Fails with 403 when an object would use a Secret that its writer may not get.
 pub(crate) async fn check(
-    authorizer: &dyn SecretAuthorizer,
+    authorizer: &dyn ResourceAuthorizer,
     attributes: &AdmissionAttributes<'_>,
     name: &str,
     secrets: &[SecretReference<'_>],
 ) -> Result<(), Status> {
     for secret in secrets {
-        let allowed = authorizer.may_get(attributes.user, secret.namespace, secret.name);
-        if allowed.await? {
+        let target = AccessedResource {
+            resource: &SECRETS,
+            namespace: secret.namespace,
+            name: secret.name,
+        };
+        if authorizer.may(attributes.user, "get", target).await? {
             continue;
         }
         let message = format!(

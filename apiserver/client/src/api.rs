@@ -294,7 +294,8 @@ pub enum ApiCall<'a> {
     Delete(ResourcePath<'a>, &'a DeleteOptions),
     DeleteCollection(ResourcePath<'a>, &'a DeleteOptions, &'a ListOptions),
     Discover(GroupFilter<'a>),
-    GetRaw(&'a str),
+    /// With the most bytes that the body may have.
+    GetRaw(&'a str, usize),
 }
 
 impl<'a> ApiCall<'a> {
@@ -311,7 +312,7 @@ impl<'a> ApiCall<'a> {
             | Self::Delete(at, _)
             | Self::DeleteCollection(at, ..) => Some(*at),
             Self::CreateEvents(_) => Some(ResourcePath::collection(&EVENTS, "")),
-            Self::Discover(_) | Self::GetRaw(_) => None,
+            Self::Discover(_) | Self::GetRaw(..) => None,
         }
     }
 
@@ -327,7 +328,7 @@ impl<'a> ApiCall<'a> {
             Self::Delete(..) => "delete",
             Self::DeleteCollection(..) => "deletecollection",
             Self::Discover(_) => "discover",
-            Self::GetRaw(_) => "raw",
+            Self::GetRaw(..) => "raw",
         }
     }
 
@@ -474,7 +475,11 @@ pub trait Api: Send + Sync + 'static {
     }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
     async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.call(ApiCall::GetRaw(path)).await?.try_into()
+        self.get_raw_within(path, usize::MAX).await
+    }
+    /// As [`Self::get_raw`]; fails as soon as the body has more bytes.
+    async fn get_raw_within(&self, path: &str, most: usize) -> Result<Bytes> {
+        self.call(ApiCall::GetRaw(path, most)).await?.try_into()
     }
     /// Ends when the server answers a call after it could not be reached, so that others need not
     /// wait for the end of their backoff. Never ends where that is not observed.

@@ -268,7 +268,7 @@ impl FlotillaRegistry {
             allow_no_execute_taints: setup.allow_no_execute,
             customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
             feature_gates: setup.gates,
-            secret_authorizer: Some(admission_configuration::secret_authorizer(authorizer)),
+            resource_authorizer: Some(admission_configuration::resource_authorizer(authorizer)),
             ..admission::AdmissionChainOptions::default()
         }));
         let caches = WatchCaches::new(engine.store(), watch_cache_config());

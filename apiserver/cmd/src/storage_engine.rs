@@ -33,7 +33,7 @@ pub(crate) enum StorageBackendConfig {
         /// Whether writes wait for fsync.
         sync: bool,
     },
-    Etcd(etcd::EtcdOptions),
+    Etcd(Box<etcd::EtcdOptions>),
 }
 
 /// The flags that select an etcd, named as kube-apiserver's.
@@ -145,7 +145,7 @@ impl StorageArgs {
                 if self.etcd_deltas {
                     options.deltas.keys = etcd_delta_options();
                 }
-                StorageBackendConfig::Etcd(options)
+                StorageBackendConfig::Etcd(Box::new(options))
             }
         })
     }
@@ -280,7 +280,7 @@ impl OpenedStorageEngine {
                 })
             }
             StorageBackendConfig::Etcd(options) => {
-                let opened = Box::pin(EtcdStore::open(options.clone())).await;
+                let opened = Box::pin(EtcdStore::open((**options).clone())).await;
                 let etcd = Arc::new(opened.map_err(etcd_error)?);
                 Box::pin(check_foreign_data(&etcd, options)).await?;
                 // After the check, so that nothing is written to the data of another

@@ -20,8 +20,13 @@ const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 /// Parses `15s`, `1m30s`, `1.5h`, `0`. Negative durations are an error.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let invalid = || format!("{text:?} is not a duration, such as 15s, 500ms or 1m30s");
-    let seconds = parse_unsigned(text).filter(|seconds| *seconds <= MAX_SECONDS);
-    Duration::try_from_secs_f64(seconds.ok_or_else(invalid)?).map_err(|_| invalid())
+    let seconds = parse_unsigned(text).ok_or_else(invalid)?;
+    if seconds > MAX_SECONDS {
+        return Err(format!(
+            "{text:?} is too long, the longest duration is a year (8760h)"
+        ));
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| invalid())
 }
 
 /// Whether a text is a duration, of either sign and any length.
@@ -78,6 +83,15 @@ mod tests {
             let read = parse(text).ok().map(|d| d.as_millis());
             assert_eq!(read, millis, "{text}");
         }
+    }
+
+    #[test]
+    fn an_error_tells_what_is_no_duration_from_what_is_too_long() {
+        for (text, expected) in [("1d", "is not a duration"), ("8761h", "is too long")] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(parse("8760h").is_ok());
     }
 
     #[test]

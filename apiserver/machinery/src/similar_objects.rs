@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::delta_codec;
-use crate::object::{Label, Object};
+use crate::object::Object;
+use crate::shared_bytes::{Base, ObjectBytes};
 
 /// Smaller objects are not shared.
 const MIN_SHARED_BYTES: usize = 512;
@@ -28,58 +28,6 @@ const GOOD_DELTA_DIVISOR: usize = 8;
 /// Groups without a base are removed when there are twice as many as after the last time, and at
 /// least this many.
 const MIN_GROUPS_TO_PURGE: usize = 1024;
-
-/// The bytes that the objects of a group differ from, and the labels that most of them have.
-pub(crate) struct Base {
-    bytes: Bytes,
-    labels: Arc<[Label]>,
-}
-
-/// The encoded JSON of an object.
-#[derive(Clone)]
-pub(crate) enum ObjectBytes {
-    Own(Bytes),
-    /// All bytes of a base.
-    Base(Arc<Base>),
-    Difference {
-        base: Arc<Base>,
-        delta: Box<[u8]>,
-        length: usize,
-    },
-}
-
-impl ObjectBytes {
-    #[expect(
-        clippy::expect_used,
-        reason = "a difference was decoded before it was kept, and neither it nor its base changes"
-    )]
-    pub(crate) fn get(&self) -> Bytes {
-        match self {
-            Self::Own(bytes) => bytes.clone(),
-            Self::Base(base) => base.bytes.clone(),
-            Self::Difference { base, delta, .. } => {
-                let decoded = delta_codec::decode(&base.bytes, delta);
-                decoded.expect("a difference belongs to its base").into()
-            }
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Own(bytes) => bytes.len(),
-            Self::Base(base) => base.bytes.len(),
-            Self::Difference { length, .. } => *length,
-        }
-    }
-
-    /// The bytes in memory, without those of another object's base.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Own(_) | Self::Base(_) => self.len(),
-            Self::Difference { delta, .. } => delta.len(),
-        }
-    }
-}
 
 /// The bases of one group.
 #[derive(Default)]

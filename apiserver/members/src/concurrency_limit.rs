@@ -170,7 +170,7 @@ impl Api for ConcurrencyLimitedApi {
     async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
         let verb = call.verb();
         match call {
-            ApiCall::Watch(..) | ApiCall::Discover(_) | ApiCall::GetRaw(_) => {
+            ApiCall::Watch(..) | ApiCall::Discover(_) | ApiCall::GetRaw(..) => {
                 self.observe_reachability(self.api.call(call).await)
             }
             _ => self.call_with_permit(verb, self.api.call(call)).await,

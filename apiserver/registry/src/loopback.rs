@@ -237,7 +237,7 @@ impl Api for LoopbackApi {
                 deleted.map(drop)?.into()
             }
             ApiCall::Discover(filter) => self.resources().retain_groups(filter).into(),
-            ApiCall::GetRaw(path) => {
+            ApiCall::GetRaw(path, _) => {
                 let body = registry.get_raw(path);
                 body.ok_or_else(Status::path_not_found)?.into()
             }

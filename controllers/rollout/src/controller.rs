@@ -26,6 +26,7 @@ use overrides::OverrideManager;
 use serde_json::{Value, json};
 
 use crate::decision::{DecisionInput, ObservedTarget, plan_next_step};
+use crate::gate_jobs::GateJobs;
 use crate::metrics::report_rollouts;
 use crate::observation::observe_targets;
 use crate::policies::SelectedPolicy;
@@ -58,6 +59,7 @@ pub struct RolloutController {
     overrides: OverrideManager,
     resolver: RevisionResolver,
     queries: QueryEvaluator,
+    jobs: GateJobs,
 }
 
 /// A template under a policy, with its binding.
@@ -85,12 +87,14 @@ impl RolloutController {
             works: options.works,
             overrides: options.overrides,
             queries: QueryEvaluator::new(context, options.resolver.queue.clone()),
+            jobs: GateJobs::new(context),
             resolver: options.resolver,
         });
         controller.resolver.wait_synced().await;
         controller.works.wait_for_cache_sync().await;
         controller.clusters.informer().wait_for_cache_sync().await;
         controller.overrides.wait_synced().await;
+        controller.jobs.wait_synced().await;
         controller.add_event_handlers(&context.controller.tasks);
         let shutdown = context.controller.tasks.shutdown();
         report_rollouts(&controller.resolver, &controller.clock, shutdown);
@@ -132,6 +136,7 @@ impl RolloutController {
                 queue.add(key);
             }
         });
+        self.jobs.add_event_handlers(&self.resolver.queue);
         self.follow_policies(tasks);
         self.follow_clusters(tasks);
     }
@@ -277,11 +282,13 @@ impl RolloutController {
             spec,
             &staged.view.spec.resource,
             &targets,
-            &self.clusters,
-            &self.works,
+            |name| self.clusters.get(name),
+            |namespace, name| self.works.get(namespace, name),
             |name| revisions.iter().any(|revision| revision.name() == name),
         );
         let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
+        let jobs = self.jobs.observe(&rollout, view.status.as_ref(), spec);
+        let jobs = jobs.await?;
         let decision = plan_next_step(DecisionInput {
             policy: spec,
             policy_id: &staged.policy.id(),
@@ -290,6 +297,7 @@ impl RolloutController {
             target: &target,
             previous: view.status.as_ref(),
             targets: &targets,
+            jobs: &jobs,
             now: self.clock.now(),
         });
         let mut status = decision.status;
@@ -303,6 +311,7 @@ impl RolloutController {
         } else {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
+            self.jobs.prune(&rollout, &status).await?;
         }
         let next = decision.next.into_iter().chain(next_query).min();
         Ok(next.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
@@ -434,7 +443,7 @@ impl PolicedTemplate<'_> {
     }
 }
 
-fn has_partition(kind: &Gvk) -> bool {
+pub(crate) fn has_partition(kind: &Gvk) -> bool {
     partition_path(&kind.group, &kind.kind).is_some()
 }
 

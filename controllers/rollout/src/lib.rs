@@ -4,18 +4,21 @@
 //! template + override policies ──[`revision`]──► ControllerRevision
 //! RolloutPolicy + Works + Clusters + clock ──[`decision`]──► status of the Rollout
 //! status of the Rollout ──[`query_evaluator`]──► queries in members ──► [`decision`]
+//! status of the Rollout ──[`gate_jobs`]──► Jobs in the clusters of a stage ──► [`decision`]
 //! status of the Rollout ──[`RevisionResolver`]──► revision of each Work, which the binding controller makes
 //!
 //! Invariants: the decision is a pure function, and each step is one write of a status, guarded by
 //! the version that was read; a template without a policy costs a lookup.
 //!
-//! Entry points: [`RevisionResolver`] and [`RolloutController`].
+//! Entry points: [`RevisionResolver`], [`RolloutController`], and [`preview_rollout`] for commands.
 
 mod controller;
 mod decision;
+mod gate_jobs;
 mod metrics;
 mod observation;
 mod policies;
+mod preview;
 mod prometheus;
 mod query_evaluator;
 mod reported_replicas;
@@ -24,6 +27,7 @@ mod revision;
 
 pub use controller::{RolloutController, RolloutControllerOptions};
 pub use policies::RolloutPolicies;
+pub use preview::{RolloutPreview, RolloutPreviewInput, preview_rollout};
 pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};
 pub use revision::{
     CONTROLLER_REVISIONS, TemplateRevision, is_outside_revisions, revision_number, verified_content,

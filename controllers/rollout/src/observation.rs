@@ -1,8 +1,7 @@
 //! Observes the target clusters of a template: their stages, Works and health. A member is
 //! untrusted: what it reports is only compared.
 
-use client::Informer;
-use flotilla_runtime::ClusterLister;
+use flotilla_runtime::ListedCluster;
 use karmada_api::binding::ObjectReference;
 use karmada_api::names;
 use karmada_api::rollout::{REVISION, RolloutPolicySpec};
@@ -26,13 +25,14 @@ struct ReportedWork {
     status: WorkStatus,
 }
 
-/// The target clusters by name. `is_known_revision`: whether a revision exists.
+/// The target clusters by name. `find_cluster` and `find_work` look up a Cluster and a Work;
+/// `is_known_revision`: whether a revision exists.
 pub(crate) fn observe_targets(
     policy: &RolloutPolicySpec,
     resource: &ObjectReference,
     targets: &[&TargetCluster],
-    clusters: &ClusterLister,
-    works: &Informer,
+    find_cluster: impl Fn(&str) -> Option<ListedCluster>,
+    find_work: impl Fn(&str, &str) -> Option<Object>,
     is_known_revision: impl Fn(&str) -> bool,
 ) -> Vec<ObservedTarget> {
     let stages = policy.stages.iter();
@@ -54,7 +54,7 @@ pub(crate) fn observe_targets(
             replicas: desired_replicas(target),
             ..ObservedTarget::default()
         };
-        if let Some(cluster) = clusters.get(&target.name) {
+        if let Some(cluster) = find_cluster(&target.name) {
             let attributes = cluster.attributes();
             let selects = |matcher: &Option<ClusterAffinityMatcher<'_>>| {
                 matcher
@@ -65,7 +65,7 @@ pub(crate) fn observe_targets(
             observed.reachable = cluster.cluster.is_ready();
         }
         let namespace = names::execution_space_name(&target.name);
-        if let Some(work) = works.get(&namespace, &work_name) {
+        if let Some(work) = find_work(&namespace, &work_name) {
             let kind = Gvk::from_api_version(&resource.api_version, &resource.kind);
             observe_work(&kind.group, &work, &mut observed, &is_known_revision);
             if reads_manifests {

@@ -28,14 +28,19 @@ impl SelectedPolicy {
         !self.object.namespace().is_empty()
     }
 
-    /// Names the policy, its incarnation by uid, and its generation.
-    pub(crate) fn id(&self) -> String {
+    /// Kind and name.
+    pub(crate) fn name(&self) -> String {
         let kind = match self.object.namespace() {
             "" => "ClusterRolloutPolicy",
             _ => "RolloutPolicy",
         };
+        format!("{kind}/{}", self.object.name())
+    }
+
+    /// Names the policy, its incarnation by uid, and its generation.
+    pub(crate) fn id(&self) -> String {
         let meta = self.object.meta();
-        format!("{kind}/{} {}/{}", meta.name, meta.uid, meta.generation)
+        format!("{} {}/{}", self.name(), meta.uid, meta.generation)
     }
 }
 
@@ -100,6 +105,20 @@ fn is_stageable(kind: &Gvk, head: &ObjectMeta) -> bool {
     !head.namespace.is_empty()
         && (&*kind.group, &*kind.kind) != ("", "Secret")
         && kind.group != *RBAC_GROUP
+}
+
+/// The policy of a namespaced template among those of its namespace and ClusterRolloutPolicies.
+pub(crate) fn select_among(
+    policies: &[Object],
+    kind: &Gvk,
+    head: &ObjectMeta,
+) -> Option<SelectedPolicy> {
+    let policies = policies.iter().cloned();
+    let (cluster_policies, policies) = policies.partition(|policy| policy.namespace().is_empty());
+    let selected = is_stageable(kind, head).then(|| {
+        most_specific(policies, kind, head).or_else(|| most_specific(cluster_policies, kind, head))
+    });
+    selected.flatten()
 }
 
 fn most_specific(policies: Vec<Object>, kind: &Gvk, head: &ObjectMeta) -> Option<SelectedPolicy> {
@@ -189,11 +208,9 @@ mod tests {
             (vec![], vec![cluster()], &role, "n", None),
         ] {
             let template = template(namespace);
-            let selected = is_stageable(kind, template.meta()).then(|| {
-                most_specific(policies, kind, template.meta())
-                    .or_else(|| most_specific(cluster_policies, kind, template.meta()))
-            });
-            let id = selected.flatten().map(|policy| policy.id());
+            let policies = [policies, cluster_policies].concat();
+            let selected = select_among(&policies, kind, template.meta());
+            let id = selected.map(|policy| policy.id());
             assert_eq!(id.as_deref(), expected);
         }
     }

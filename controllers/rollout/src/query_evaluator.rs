@@ -20,7 +20,7 @@ use members::MemberAccess;
 use parking_lot::Mutex;
 
 use crate::decision::{ObservedTarget, QueryObservation, awaits_query};
-use crate::prometheus::{failure_text, query_path, read_answer};
+use crate::prometheus::{MAX_ANSWER_BYTES, failure_text, query_path, read_answer};
 
 /// The shortest interval, whatever a policy says.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -29,6 +29,8 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most requests to one member at once, for all rollouts together.
 const MAX_REQUESTS_PER_MEMBER: usize = 4;
+/// How long a slot is kept for a namespace that was refused one: it asks again before.
+const WAITING_NAMESPACE_TTL: SignedDuration = SignedDuration::from_secs(3);
 /// How long a query waits for other requests to its member.
 const BUSY_MEMBER_DELAY: Duration = Duration::from_secs(1);
 
@@ -94,8 +96,44 @@ struct QueryState {
 struct EvaluatorState {
     /// By the key of the rollout, then by cluster.
     rollouts: HashMap<String, HashMap<String, QueryState>>,
-    /// The requests to each member that have no answer yet.
+    /// By member.
+    members: HashMap<String, MemberQueries>,
+}
+
+/// The requests to a member.
+#[derive(Default)]
+struct MemberQueries {
+    /// How many of each namespace have no answer yet.
     running: HashMap<String, usize>,
+    /// When each namespace was refused one last.
+    waiting: HashMap<String, Timestamp>,
+}
+
+impl MemberQueries {
+    /// Whether another request of a namespace may begin: the last ones are for namespaces that have
+    /// fewer and wait.
+    fn admits(&mut self, namespace: &str, now: Timestamp) -> bool {
+        let running = |namespace: &str| self.running.get(namespace).copied().unwrap_or_default();
+        let is_waiting = |at: &Timestamp| now.duration_since(*at) <= WAITING_NAMESPACE_TTL;
+        self.waiting.retain(|_, at| is_waiting(at));
+        let mut others = self.waiting.keys();
+        let is_next = others.all(|other| running(other) >= running(namespace));
+        if is_next && self.running.values().sum::<usize>() < MAX_REQUESTS_PER_MEMBER {
+            *self.running.entry(namespace.to_owned()).or_default() += 1;
+            self.waiting.remove(namespace);
+            return true;
+        }
+        self.waiting.insert(namespace.to_owned(), now);
+        false
+    }
+
+    /// A request of a namespace has ended.
+    fn release(&mut self, namespace: &str) {
+        if let Some(running) = self.running.get_mut(namespace) {
+            *running = running.saturating_sub(1);
+        }
+        self.running.retain(|_, running| *running > 0);
+    }
 }
 
 /// Clones share the results.
@@ -162,9 +200,8 @@ impl QueryEvaluator {
             }
             let mut delay = query.delay(now);
             if delay.is_zero() {
-                let running = state.running.entry(target.name.clone()).or_default();
-                if *running < MAX_REQUESTS_PER_MEMBER {
-                    *running += 1;
+                let member = state.members.entry(target.name.clone()).or_default();
+                if member.admits(namespace_of(rollout), now) {
                     query.is_running = true;
                     query.asked_at = Some(now);
                     self.start(rollout, &target.name, query.demand.clone());
@@ -201,10 +238,10 @@ impl QueryEvaluator {
     ) {
         {
             let mut state = self.state.lock();
-            if let Some(running) = state.running.get_mut(cluster) {
-                *running = running.saturating_sub(1);
-                if *running == 0 {
-                    state.running.remove(cluster);
+            if let Some(member) = state.members.get_mut(cluster) {
+                member.release(namespace_of(rollout));
+                if member.running.is_empty() {
+                    state.members.remove(cluster);
                 }
             }
             let queries = state.rollouts.get_mut(rollout);
@@ -216,6 +253,12 @@ impl QueryEvaluator {
         }
         self.queue.add(rollout.to_owned());
     }
+}
+
+fn namespace_of(rollout: &str) -> &str {
+    rollout
+        .split_once('/')
+        .map_or("", |(namespace, _)| namespace)
 }
 
 impl QueryState {
@@ -235,7 +278,7 @@ async fn fetch_value(members: &dyn MemberAccess, cluster: &str, path: &str) -> R
     let api: Arc<dyn Api> = members
         .api(cluster)
         .map_err(|_| "the member cannot be reached from the control plane".to_owned())?;
-    match tokio::time::timeout(QUERY_TIMEOUT, api.get_raw(path)).await {
+    match tokio::time::timeout(QUERY_TIMEOUT, api.get_raw_within(path, MAX_ANSWER_BYTES)).await {
         Ok(answer) => read_answer(&answer.map_err(|error| failure_text(&error))?),
         Err(_) => Err(format!("no answer within {} s", QUERY_TIMEOUT.as_secs())),
     }
@@ -360,6 +403,26 @@ mod tests {
         assert_eq!(queries.observe("n/r", demand("second"), &mut targets), None);
         assert!(queries.state.lock().rollouts.is_empty());
         federation.tasks.stop().await;
+    }
+
+    // proves: ROL-query-fair
+    #[test]
+    fn a_namespace_that_waits_is_next() {
+        let mut member = MemberQueries::default();
+        let now = FakeClock::new("2026-01-01T00:00:00Z".parse().unwrap()).now();
+        for _ in 0..MAX_REQUESTS_PER_MEMBER {
+            assert!(member.admits("greedy", now));
+        }
+        assert!(!member.admits("greedy", now));
+        assert!(!member.admits("other", now));
+        member.release("greedy");
+        assert!(!member.admits("greedy", now));
+        assert!(member.admits("other", now));
+        // One that does not ask any more holds nobody.
+        assert!(!member.admits("third", now));
+        member.release("greedy");
+        assert!(!member.admits("greedy", now));
+        assert!(member.admits("greedy", now + SignedDuration::from_secs(4)));
     }
 
     // proves: ROL-query-bounded

@@ -20,6 +20,8 @@ pub static ROLLOUTS: Gvr = Gvr::from_static(ROLLOUT_GROUP, "v1alpha1", "rollouts
 pub const REVISION: &str = "rollout.flotilla.io/revision";
 /// The label of ControllerRevisions of staged templates: the reference key of the binding.
 pub const REVISION_OF: &str = "rollout.flotilla.io/binding";
+/// The label of Jobs of gates and of their PropagationPolicies: the reference key of the binding.
+pub const JOB_OF: &str = "rollout.flotilla.io/job-of";
 
 /// The name of the stage of the clusters that no stage of the policy selects.
 pub const REMAINING_STAGE: &str = "remaining";
@@ -74,6 +76,15 @@ pub struct RolloutGates {
     pub healthy_for: String,
     pub approval: bool,
     pub query: Option<QueryGate>,
+    pub job: Option<JobGate>,
+}
+
+/// A Job that has to succeed in the clusters of the stage before the stage ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobGate {
+    /// The CronJob in the namespace of the template whose `jobTemplate` is run.
+    pub cron_job: String,
 }
 
 /// A PromQL query in the member, whose result has to satisfy a threshold.
@@ -176,6 +187,9 @@ pub struct RolloutStatus {
     /// The number of the last retry or abort that was decided.
     #[serde(skip_serializing_if = "is_zero")]
     pub handled_request: i64,
+    /// How many Jobs of gates have been started, which makes the name of each one its own.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub started_jobs: i64,
     pub state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stage: String,
@@ -189,8 +203,47 @@ pub struct RolloutStatus {
 pub struct StageRolloutStatus {
     pub name: String,
     pub phase: RolloutPhase,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<StageJobStatus>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterRolloutStatus>,
+}
+
+/// The Job of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageJobStatus {
+    pub name: String,
+    pub state: StageJobState,
+    /// Since when it has been started, or in its final state.
+    pub since: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StageJobState {
+    /// It may not exist yet.
+    #[default]
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+impl StageJobState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -24,13 +24,14 @@ use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{self, SignerAuthorizer};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::{list_cached, list_objects};
-use crate::secret_access::{SecretAuthorizer, SecretReference};
+use crate::resource_access::ResourceAuthorizer;
+use crate::secret_access::SecretReference;
 use crate::unstructured::text;
 use crate::{
     binding, builtin, cluster, cluster_profile, cluster_taint_policy, default_classes,
-    deletion_protection, federated_quota, federated_resources, federated_type_config, limit_range,
-    override_policy, propagation_policy, replica_preference, resource_registry, rollout_policy,
-    secret_access,
+    deletion_protection, federated_quota, federated_resources, federated_type_config,
+    job_gate_access, limit_range, override_policy, propagation_policy, replica_preference,
+    resource_registry, rollout_policy, rollout_requests, secret_access,
 };
 
 mod agents;
@@ -53,8 +54,8 @@ pub struct AdmissionChainOptions {
     /// Whether deletion protection applies. False in a member cluster, where copies
     /// carry the labels of their template.
     pub deletion_protection: bool,
-    /// Decides which Secrets the writer of a Cluster may read; `None` allows all.
-    pub secret_authorizer: Option<Arc<dyn SecretAuthorizer>>,
+    /// Decides which of the objects that an object names its writer may use; `None` allows all.
+    pub resource_authorizer: Option<Arc<dyn ResourceAuthorizer>>,
     /// Decides who may approve and sign certificates; `None` allows nobody.
     pub signer_authorizer: Option<Arc<dyn SignerAuthorizer>>,
     /// Whether the user who creates the roles of agents is left to its rights, as in Karmada.
@@ -69,7 +70,7 @@ impl Default for AdmissionChainOptions {
             allow_no_execute_taints: false,
             feature_gates: FeatureGates::default(),
             deletion_protection: true,
-            secret_authorizer: None,
+            resource_authorizer: None,
             signer_authorizer: None,
             insecure_agent_registration: false,
         }
@@ -333,6 +334,11 @@ impl AdmissionChain {
             (ROLLOUT_GROUP, "RolloutPolicy" | "ClusterRolloutPolicy") => {
                 let errors = rollout_policy::validate(attributes.namespace, new);
                 invalid_unless_empty(attributes, new, errors)?;
+                self.authorize_job_gates(attributes, new, old).await?;
+            }
+            (ROLLOUT_GROUP, "Rollout") => {
+                let errors = rollout_requests::validate(new, old);
+                invalid_unless_empty(attributes, new, errors)?;
             }
             (MULTICLUSTER_GROUP, "ClusterProfile") => {
                 let errors = cluster_profile::validate(new, old);
@@ -366,11 +372,25 @@ impl AdmissionChain {
         new: &Value,
         secrets: &[SecretReference<'_>],
     ) -> Result<(), Status> {
-        let Some(authorizer) = &self.options.secret_authorizer else {
+        let Some(authorizer) = &self.options.resource_authorizer else {
             return Ok(());
         };
         let name = object_name(attributes, new);
         secret_access::check(&**authorizer, attributes, name, secrets).await
+    }
+
+    /// Fails with 403 when a policy would run a Job that its writer may not run.
+    async fn authorize_job_gates(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let Some(authorizer) = &self.options.resource_authorizer else {
+            return Ok(());
+        };
+        let name = object_name(attributes, new);
+        job_gate_access::check(&**authorizer, attributes, name, new, old).await
     }
 
     fn api(&self) -> Result<&Arc<dyn Api>, Status> {

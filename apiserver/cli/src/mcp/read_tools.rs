@@ -12,7 +12,7 @@ use crate::doctor::{self, DoctorArgs};
 use crate::get::{self, GetArgs, PrintedObjects};
 use crate::history::{self, HistoryArgs, HistoryDescription};
 use crate::manifest_files::parse_documents;
-use crate::plan::{self, DefaultPolicyNamespace, PlanSettings, PlannedPolicies};
+use crate::plan::{self, DefaultPolicyNamespace, PlanSettings, PlannedDocuments, PlannedPolicies};
 use crate::rollout;
 use crate::why::{self, WhyArgs};
 
@@ -117,8 +117,10 @@ impl FleetServer {
     ) -> anyhow::Result<ToolAnswer> {
         let planned = self.plan_policies(&input, tasks).await?;
         let data = planned.report.lines(true);
-        // What is not shown whole is not carried out.
-        let is_offered = self.arguments.allow_writes && is_shown_whole(&data);
+        // What is not shown whole is not carried out, and templates are not applied.
+        let is_offered = self.arguments.allow_writes
+            && planned.report.changes.is_empty()
+            && is_shown_whole(&data);
         Ok(ToolAnswer {
             token: is_offered.then(|| self.plans.show(&planned.content())),
             data,
@@ -131,7 +133,8 @@ impl FleetServer {
         input: &PlanInput,
         tasks: &TaskGroup,
     ) -> anyhow::Result<PlannedPolicies> {
-        let documents = plan::check_policies(parse_documents(&input.manifest)?)?;
+        let mut documents = PlannedDocuments::default();
+        documents.add(parse_documents(&input.manifest)?)?;
         let (api, namespace) = self.arguments.control.connect_with_namespace(tasks)?;
         let settings = PlanSettings {
             namespace: DefaultPolicyNamespace {
@@ -141,7 +144,7 @@ impl FleetServer {
             scheduling: &self.scheduling,
             gates: self.arguments.gates.feature_gates,
         };
-        plan::plan_documents(api, documents, settings).await
+        Box::pin(plan::plan_documents(api, documents, settings)).await
     }
 }
 

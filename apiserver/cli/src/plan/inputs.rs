@@ -1,16 +1,16 @@
 //! Collects the inputs of a plan through the API, with the user's own rights. Policies are
-//! sent as a server-side dry run only.
+//! sent as a server-side dry run only, and so are templates.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use client::{Api, ApiResource, ResourcePath, WriteOptions};
+use client::{Api, ApiResource, ResourcePath, WriteOptions, ignore_not_found};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::policy::ResourceSelector;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, CUSTOMIZATIONS};
 use karmada_api::{FeatureGates, PropagationPolicy, names};
-use machinery::Object;
+use machinery::{Gvr, Object};
 use serde_json::Value;
 
 use super::policies;
@@ -20,8 +20,8 @@ use crate::object_lists::{
 };
 use crate::type_configs::find_disabling_configs;
 
-/// A policy before the change, if it exists, and after it.
-pub(crate) struct ChangedPolicy {
+/// An object before the change, if it exists, and after it.
+pub(crate) struct ChangedObject {
     pub(crate) before: Option<Object>,
     pub(crate) after: Object,
 }
@@ -40,7 +40,7 @@ pub(crate) struct AffectedTemplate {
 }
 
 pub(crate) struct PlanInputs {
-    pub(crate) changes: Vec<ChangedPolicy>,
+    pub(crate) changes: Vec<ChangedObject>,
     /// All policies, including the changed ones.
     pub(crate) policies: Vec<Object>,
     pub(crate) overrides: Vec<Object>,
@@ -85,7 +85,7 @@ pub(crate) async fn collect_present_inputs(
     gates: FeatureGates,
 ) -> anyhow::Result<PlanInputs> {
     let policies = list_policies(api, ListedPolicyNamespaces::AllNamespaces).await?;
-    let changes = policies.iter().map(|policy| ChangedPolicy {
+    let changes = policies.iter().map(|policy| ChangedObject {
         before: Some(policy.clone()),
         after: policy.clone(),
     });
@@ -99,7 +99,7 @@ pub(crate) async fn collect_present_inputs(
 /// The inputs for changed policies of one namespace, or of any.
 async fn inputs_of(
     api: &dyn Api,
-    changes: Vec<ChangedPolicy>,
+    changes: Vec<ChangedObject>,
     policies: Vec<Object>,
     namespace: Option<&str>,
     gates: FeatureGates,
@@ -193,40 +193,49 @@ pub(super) async fn write_policy(
     api: &dyn Api,
     mut policy: Value,
     dry_run: bool,
-) -> anyhow::Result<ChangedPolicy> {
-    let text = |field: &str| policy["metadata"][field].as_str().unwrap_or("").to_owned();
-    let name = text("name");
-    let namespace = if policies::is_cluster_scoped(&policy) {
-        String::new()
-    } else {
-        text("namespace")
-    };
-    let at = ResourcePath::object(policy_resource(&namespace), &namespace, &name);
+) -> anyhow::Result<ChangedObject> {
+    if policies::is_cluster_scoped(&policy)
+        && let Some(metadata) = policy["metadata"].as_object_mut()
+    {
+        metadata.remove("namespace");
+    }
+    let namespace = policy["metadata"]["namespace"].as_str().unwrap_or_default();
+    let resource = policy_resource(namespace);
+    write_object(api, resource, policy, ("policy", dry_run)).await
+}
+
+/// Creates or replaces an object, as a server-side dry run or to stay. `noun`: what errors call it.
+pub(super) async fn write_object(
+    api: &dyn Api,
+    resource: &Gvr,
+    mut object: Value,
+    (noun, dry_run): (&str, bool),
+) -> anyhow::Result<ChangedObject> {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let at = ResourcePath::object(resource, &namespace, &name);
     let options = WriteOptions {
         dry_run,
         ..WriteOptions::default()
     };
-    let before = match api.get(at).await {
-        Ok(before) => Some(before),
-        Err(e) if e.is_not_found() => None,
-        Err(e) => return Err(e).with_context(|| format!("the policy {name:?} cannot be read")),
-    };
+    let before = ignore_not_found(api.get(at).await);
+    let before = before.with_context(|| format!("the {noun} {name:?} cannot be read"))?;
     let done = match &before {
         None => {
-            api.create(ResourcePath { name: "", ..at }, policy.into(), &options)
+            api.create(ResourcePath { name: "", ..at }, object.into(), &options)
                 .await
         }
         Some(before) => {
-            retain_metadata(&mut policy, &before.value()?);
-            api.update(at, policy.into(), &options).await
+            retain_metadata(&mut object, &before.value()?);
+            api.update(at, object.into(), &options).await
         }
     };
     let refusal = match dry_run {
         true => "would be refused",
         false => "was refused",
     };
-    let after = done.with_context(|| format!("the policy {name:?} {refusal}"))?;
-    Ok(ChangedPolicy { before, after })
+    let after = done.with_context(|| format!("the {noun} {name:?} {refusal}"))?;
+    Ok(ChangedObject { before, after })
 }
 
 /// Retains the metadata that an apply does not change: resourceVersion, finalizers, and
@@ -243,7 +252,7 @@ fn retain_metadata(policy: &mut Value, before: &Value) {
 }
 
 /// The policies, with the changed ones replaced.
-fn replace_changed(mut policies: Vec<Object>, changes: &[ChangedPolicy]) -> Vec<Object> {
+fn replace_changed(mut policies: Vec<Object>, changes: &[ChangedObject]) -> Vec<Object> {
     for change in changes {
         let after = &change.after;
         policies.retain(|p| (p.namespace(), p.name()) != (after.namespace(), after.name()));
@@ -256,7 +265,7 @@ fn replace_changed(mut policies: Vec<Object>, changes: &[ChangedPolicy]) -> Vec<
 /// not served.
 async fn affected_templates(
     api: &dyn Api,
-    changes: &[ChangedPolicy],
+    changes: &[ChangedObject],
 ) -> anyhow::Result<(Vec<(ApiResource, Object)>, BTreeSet<String>)> {
     let discovered = api.discover().await?.resources;
     let scope = simulation::SkippedPropagatingFilter::new(
@@ -299,7 +308,7 @@ async fn affected_templates(
     Ok((templates.into_values().collect(), unknown))
 }
 
-fn selectors(change: &ChangedPolicy) -> anyhow::Result<Vec<ResourceSelector>> {
+fn selectors(change: &ChangedObject) -> anyhow::Result<Vec<ResourceSelector>> {
     let mut all = Vec::new();
     for policy in change.before.iter().chain([&change.after]) {
         let view = policy.decode::<PropagationPolicy>()?;
@@ -308,7 +317,7 @@ fn selectors(change: &ChangedPolicy) -> anyhow::Result<Vec<ResourceSelector>> {
     Ok(all)
 }
 
-fn is_affected(changes: &[ChangedPolicy], kind: &ApiResource, template: &Object) -> bool {
+fn is_affected(changes: &[ChangedObject], kind: &ApiResource, template: &Object) -> bool {
     changes.iter().any(|change| {
         let mut versions = change.before.iter().chain([&change.after]);
         versions.any(|policy| {

@@ -1,10 +1,13 @@
-//! The command `flotilla plan`, which shows the templates that policies would move.
+//! The command `flotilla plan`, which shows the templates that policies would move, and how changed
+//! templates would go through their clusters.
 //!
 //! files ──[`policies`]──► policies ──[`inputs`]──► [`inputs::PlanInputs`] ──[`report`]──► [`report::PlanReport`] ──► lines
+//!       └──► templates ──[`templates`]──► [`templates::TemplateChangeReport`] ──► lines
 
 mod inputs;
 mod policies;
 pub mod report;
+mod templates;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,36 +19,38 @@ use karmada_api::FeatureGates;
 use machinery::Object;
 use serde_json::{Value, json};
 
-use report::TemplatePlacementReport;
-
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
-pub(crate) use policies::{DefaultPolicyNamespace, check_policies};
-use report::PlanReport;
+pub(crate) use policies::{DefaultPolicyNamespace, PlannedDocuments};
+use report::{PlanReport, TemplatePlacementReport};
 
 /// The exit code when a template would move.
 const EXIT_MOVES: u8 = 1;
 /// The exit code of failures and usage errors.
 const EXIT_FAILED: u8 = 2;
 
-/// Show which templates would move if policies were applied. Nothing is persisted.
+/// Show which templates would move if policies were applied, and which clusters would get a changed
+/// template first. Nothing is persisted.
 ///
-/// Policies are sent to the server as a dry run, which validates and defaults them, so
-/// the permission to create and update them is needed. The placement of templates is
+/// Of a template, the fields that would change in its clusters are shown, and with a
+/// RolloutPolicy the stage that would begin; its placement and replicas are not planned.
+///
+/// Policies and templates are sent to the server as a dry run, which validates and defaults them,
+/// so the permission to create and update them is needed. The placement of templates is
 /// computed by this command with the functions of the controllers; the flags for
 /// scheduling and feature gates must be those of the server. Replicas that one template
 /// of a plan takes are no longer available for the next.
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes, as of kubectl diff:\n  0   no template would move\n  1   some templates would move\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json"
+    after_help = "Exit codes, as of kubectl diff:\n  0   no template would move or change\n  1   some templates would move or change\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json\n  flotilla plan -f deployment.yaml"
 )]
 pub struct PlanArgs {
-    /// Policies in YAML or JSON; - is standard input; may be repeated.
+    /// Policies and templates in YAML or JSON; - is standard input; may be repeated.
     #[arg(short, long, required = true, value_name = "FILE")]
     filename: Vec<PathBuf>,
-    /// The namespace of policies without one; by default that of the kubeconfig's context.
+    /// The namespace of policies and templates without one; by default that of the kubeconfig's context.
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
@@ -75,7 +80,7 @@ pub async fn run(arguments: PlanArgs) -> ExitCode {
 async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
     let gates = arguments.gates.feature_gates;
     let scheduling = arguments.scheduling.options(gates)?;
-    let documents = policies::read_policies(&arguments.filename)?;
+    let documents = policies::read_documents(&arguments.filename)?;
     let tasks = TaskGroup::new(ShutdownToken::new());
     let (api, namespace) = arguments.control.connect_with_namespace(&tasks)?;
     let settings = PlanSettings {
@@ -86,13 +91,13 @@ async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
         scheduling: &scheduling,
         gates,
     };
-    let planned = plan_documents(api, documents, settings).await;
+    let planned = Box::pin(plan_documents(api, documents, settings)).await;
     tasks.stop().await;
     let plan = planned?.report;
     let wide = arguments.output == Some(OutputFormat::Wide);
     let structured = printers::encode_output(arguments.output, &plan)?;
     output::print_line(structured.unwrap_or_else(|| plan.lines(wide)));
-    Ok(plan.moving)
+    Ok(plan.moving + plan.changes.iter().filter(|change| change.changes).count())
 }
 
 /// How policies are planned.
@@ -107,25 +112,33 @@ pub(crate) struct PlanSettings<'a> {
 pub(crate) struct PlannedPolicies {
     api: Arc<dyn Api>,
     /// The policies with their namespaces.
-    documents: Vec<Value>,
+    policies: Vec<Value>,
     pub(crate) report: PlanReport,
 }
 
-/// Plans policies in the order in which they would be applied.
+/// Plans policies in the order in which they would be applied, and then templates.
 pub(crate) async fn plan_documents(
     api: Arc<dyn Api>,
-    mut documents: Vec<Value>,
+    documents: PlannedDocuments,
     settings: PlanSettings<'_>,
 ) -> anyhow::Result<PlannedPolicies> {
-    for document in &mut documents {
-        settings.namespace.set_namespace(document)?;
+    let PlannedDocuments {
+        mut policies,
+        templates,
+    } = documents;
+    for policy in &mut policies {
+        settings.namespace.set_namespace(policy)?;
     }
-    let inputs = inputs::collect_inputs(&*api, documents.clone(), settings.gates);
-    let inputs = Box::pin(inputs).await?;
-    let report = report::plan_report(&inputs, settings.scheduling, settings.gates);
+    let mut report = PlanReport::default();
+    if !policies.is_empty() {
+        let inputs = inputs::collect_inputs(&*api, policies.clone(), settings.gates);
+        let inputs = Box::pin(inputs).await?;
+        report = report::plan_report(&inputs, settings.scheduling, settings.gates);
+    }
+    report.changes = templates::plan_templates(&*api, templates, settings.namespace).await?;
     Ok(PlannedPolicies {
         api,
-        documents,
+        policies,
         report,
     })
 }
@@ -133,19 +146,19 @@ pub(crate) async fn plan_documents(
 impl PlannedPolicies {
     /// All that is planned, and all that it would do.
     pub(crate) fn content(&self) -> String {
-        json!([self.documents, self.report.lines(true)]).to_string()
+        json!([self.policies, self.report.lines(true)]).to_string()
     }
 
     /// Applies the policies; returns a line about each.
     pub(crate) async fn apply(&self) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
-        for document in &self.documents {
-            let change = inputs::write_policy(&*self.api, document.clone(), false).await?;
+        for policy in &self.policies {
+            let change = inputs::write_policy(&*self.api, policy.clone(), false).await?;
             let outcome = match change.before {
                 Some(_) => "configured",
                 None => "created",
             };
-            let kind = document["kind"].as_str().unwrap_or_default().to_lowercase();
+            let kind = policy["kind"].as_str().unwrap_or_default().to_lowercase();
             lines.push(format!("{kind}/{} {outcome}", change.after.meta().key()));
         }
         Ok(lines)

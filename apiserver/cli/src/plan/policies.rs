@@ -1,4 +1,4 @@
-//! Reads PropagationPolicies and ClusterPropagationPolicies from files.
+//! Reads PropagationPolicies and ClusterPropagationPolicies from files, and changed templates.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::manifest_files;
 
-/// The namespace of policies without one.
+/// The namespace of policies and templates without one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DefaultPolicyNamespace<'a> {
     /// The namespace of the flag; no policy may have another one.
@@ -15,33 +15,61 @@ pub(crate) struct DefaultPolicyNamespace<'a> {
     pub(crate) default: &'a str,
 }
 
-pub(crate) fn read_policies(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
-    let mut all_policies = Vec::new();
+/// What the files of a plan contain.
+#[derive(Default)]
+pub(crate) struct PlannedDocuments {
+    pub(crate) policies: Vec<Value>,
+    pub(crate) templates: Vec<Value>,
+}
+
+pub(crate) fn read_documents(files: &[PathBuf]) -> anyhow::Result<PlannedDocuments> {
+    let mut all = PlannedDocuments::default();
     for file in files {
-        let policies = check_policies(manifest_files::read_documents(file)?);
-        all_policies.extend(policies.with_context(|| file.display().to_string())?);
+        let documents = manifest_files::read_documents(file)?;
+        all.add(documents)
+            .with_context(|| file.display().to_string())?;
     }
-    Ok(all_policies)
+    Ok(all)
 }
 
-/// Refuses documents that are no policies, and none at all.
-pub(crate) fn check_policies(policies: Vec<Value>) -> anyhow::Result<Vec<Value>> {
-    if policies.is_empty() {
-        bail!("the file has no policy");
+impl PlannedDocuments {
+    /// Adds documents, of which there is one at least; refuses what cannot be planned.
+    pub(crate) fn add(&mut self, documents: Vec<Value>) -> anyhow::Result<()> {
+        for document in check_documents(documents)? {
+            match is_template(&document) {
+                true => self.templates.push(document),
+                false => self.policies.push(document),
+            }
+        }
+        Ok(())
     }
-    for policy in &policies {
-        check_policy(policy)?;
-    }
-    Ok(policies)
 }
 
-fn check_policy(policy: &Value) -> anyhow::Result<()> {
+fn check_documents(documents: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    if documents.is_empty() {
+        bail!("the file has no policy and no template");
+    }
+    for document in &documents {
+        check_document(document)?;
+    }
+    Ok(documents)
+}
+
+/// Whether an object may be a template: those of the control plane's own groups are none.
+fn is_template(document: &Value) -> bool {
+    let version = document["apiVersion"].as_str().unwrap_or_default();
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let mut own = [".karmada.io", ".flotilla.io"].into_iter();
+    !version.is_empty() && !own.any(|suffix| group.ends_with(suffix))
+}
+
+fn check_document(policy: &Value) -> anyhow::Result<()> {
     let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     let is_policy = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
-    if !is_policy || version != "policy.karmada.io/v1alpha1" {
+    if !is_template(policy) && (!is_policy || version != "policy.karmada.io/v1alpha1") {
         bail!(
-            "{kind:?} of {version:?} is no policy that moves templates; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1 are supported"
+            "{kind:?} of {version:?} is no policy that moves templates; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1, and templates, are supported"
         );
     }
     if name.is_empty() {
@@ -65,7 +93,7 @@ impl DefaultPolicyNamespace<'_> {
         let own = metadata["namespace"].as_str().filter(|own| !own.is_empty());
         match (own, self.flag) {
             (Some(own), Some(flag)) if own != flag => bail!(
-                "the namespace from the policy {} ({own:?}) does not match the namespace {flag:?}; you must pass '--namespace={own}' to plan it",
+                "the namespace from the object {} ({own:?}) does not match the namespace {flag:?}; you must pass '--namespace={own}' to plan it",
                 metadata["name"]
             ),
             (Some(_), _) => {}
@@ -95,7 +123,7 @@ mod tests {
         let list = json!({"kind": "List", "items": [{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "c"}}]});
         let names = |text: &str| -> Result<Vec<String>, String> {
             let policies = manifest_files::parse_documents(text)
-                .and_then(check_policies)
+                .and_then(check_documents)
                 .map_err(|e| e.to_string())?;
             Ok(policies
                 .iter()
@@ -113,7 +141,7 @@ mod tests {
                 "no policy that moves templates",
             ),
             (policy("PropagationPolicy", ""), "no metadata.name"),
-            (String::new(), "the file has no policy"),
+            (String::new(), "the file has no policy and no template"),
         ] {
             let error = names(&text).unwrap_err();
             assert!(error.contains(expected), "{error}");

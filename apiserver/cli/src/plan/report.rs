@@ -1,20 +1,22 @@
 //! The report of a plan: simulates the scheduling of the affected templates, one after
 //! the other, and formats the result.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use karmada_api::{FeatureGates, ResourceBinding, TargetCluster};
+use karmada_api::{FeatureGates, PropagationPolicy, ResourceBinding, TargetCluster};
 use scheduler::core::ClusterSnapshot;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde::Serialize;
 use simulation::{ClaimExplanation, TemplateSimulationResult};
 
 use super::inputs::{AffectedTemplate, PlanInputs};
+use super::templates::TemplateChangeReport;
 use crate::placement_text::{format_clusters, sort_by_name};
 use crate::printers::format_table;
 use crate::scheduler_flags::SchedulerFlagValues;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct PlanReport {
     /// The number of templates that would get other clusters or replicas.
     pub(crate) moving: usize,
@@ -22,6 +24,15 @@ pub(crate) struct PlanReport {
     /// Selected kinds that the server does not serve.
     #[serde(rename = "unknownKinds", skip_serializing_if = "Vec::is_empty")]
     unknown: Vec<String>,
+    /// The changed templates of the files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) changes: Vec<TemplateChangeReport>,
+    /// The clusters that changed policies name and that do not exist.
+    #[serde(rename = "missingClusters", skip_serializing_if = "Vec::is_empty")]
+    missing_clusters: Vec<String>,
+    /// Whether policies were planned.
+    #[serde(skip)]
+    has_policies: bool,
 }
 
 /// A template with its present and its future placement.
@@ -62,7 +73,7 @@ pub(crate) fn plan_report(
         starts_anew: inputs.starts_anew,
     };
     let change =
-        |change: &'_ super::inputs::ChangedPolicy| (change.before.clone(), change.after.clone());
+        |change: &'_ super::inputs::ChangedObject| (change.before.clone(), change.after.clone());
     let owned: Vec<_> = inputs.changes.iter().map(change).collect();
     let changes: Vec<simulation::PolicyChange<'_>> = owned
         .iter()
@@ -93,7 +104,28 @@ pub(crate) fn plan_report(
         moving: templates.iter().filter(|t| t.moves).count(),
         templates,
         unknown: inputs.unserved_kinds.iter().cloned().collect(),
+        changes: Vec::new(),
+        missing_clusters: missing_clusters(inputs),
+        has_policies: true,
     }
+}
+
+/// The clusters that the changed policies name and that do not exist.
+fn missing_clusters(inputs: &PlanInputs) -> Vec<String> {
+    let policies = inputs.changes.iter();
+    let policies = policies.filter_map(|c| c.after.decode::<PropagationPolicy>().ok());
+    let mut names = BTreeSet::new();
+    for policy in policies {
+        let placement = &policy.spec.placement;
+        let terms = placement
+            .cluster_affinities
+            .iter()
+            .map(|term| &term.affinity);
+        let affinities = placement.cluster_affinity.iter().chain(terms);
+        names.extend(affinities.flat_map(|a| a.cluster_names.iter().cloned()));
+    }
+    names.retain(|name| inputs.clusters.iter().all(|cluster| cluster.name() != name));
+    names.into_iter().collect()
 }
 
 impl TemplatePlacementReport {
@@ -160,19 +192,33 @@ impl PlanReport {
 
     /// The report as text, without a line feed at its end.
     pub(crate) fn lines(&self, wide: bool) -> String {
-        let mut lines = Vec::new();
-        if self.templates.is_empty() {
-            lines.push("These policies select no templates and have claimed none.".to_owned());
-        } else {
-            let rows: Vec<_> = self.templates.iter().map(|t| t.cells(wide)).collect();
-            let titles = ["TEMPLATE", "POLICY", "NOW", "THEN", "NOTE"];
-            lines.push(format_table(&titles, &rows));
-            let all = self.templates.len();
-            lines.push(format!("{} of {all} templates would move.", self.moving));
-        }
+        let mut lines = match self.has_policies {
+            true => self.placement_lines(wide),
+            false => Vec::new(),
+        };
         let unknown = self.unknown.iter();
         lines.extend(unknown.map(|kind| format!("The server does not serve {kind}.")));
+        if !self.missing_clusters.is_empty() {
+            let names = self.missing_clusters.join(", ");
+            lines.push(format!(
+                "NOTE: policies name clusters that do not exist: {names}"
+            ));
+        }
+        lines.extend(self.changes.iter().flat_map(TemplateChangeReport::lines));
         lines.join("\n")
+    }
+
+    fn placement_lines(&self, wide: bool) -> Vec<String> {
+        if self.templates.is_empty() {
+            return vec!["These policies select no templates and have claimed none.".to_owned()];
+        }
+        let rows: Vec<_> = self.templates.iter().map(|t| t.cells(wide)).collect();
+        let titles = ["TEMPLATE", "POLICY", "NOW", "THEN", "NOTE"];
+        let all = self.templates.len();
+        vec![
+            format_table(&titles, &rows),
+            format!("{} of {all} templates would move.", self.moving),
+        ]
     }
 }
 
@@ -213,13 +259,17 @@ mod tests {
                 prospect("db", &[("a", 1)], &[("a", 1)], Some("it is Lazy")),
             ],
             unknown: vec!["Widget of example.org/v1".into()],
+            missing_clusters: vec!["z".into()],
+            has_policies: true,
+            ..PlanReport::default()
         };
         let text = "\
 TEMPLATE           POLICY   NOW   THEN       NOTE
 Deployment n/web   -        a:2   a:1, b:1   it stays where it is, without a policy:
 Deployment n/db    -        a:1   stays      it is Lazy
 1 of 2 templates would move.
-The server does not serve Widget of example.org/v1.";
+The server does not serve Widget of example.org/v1.
+NOTE: policies name clusters that do not exist: z";
         assert_eq!(plan.lines(false), text);
     }
 }

@@ -1,6 +1,6 @@
-//! Says how far a cluster of a rollout is. Pure.
+//! Says how far a cluster of a rollout, or the Job of a stage, is. Pure.
 
-use karmada_api::rollout::ClusterRolloutStatus;
+use karmada_api::rollout::{ClusterRolloutStatus, StageJobStatus};
 
 const PERCENT_OF_ALL: i64 = 100;
 
@@ -21,6 +21,14 @@ pub fn cluster_details(cluster: &ClusterRolloutStatus, target: &str) -> String {
     let parts = [&*batch, &*cluster.reason, &*cluster.message];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(": ")
+}
+
+/// The Job of a stage, and why it has failed.
+pub(crate) fn job_details(job: &StageJobStatus) -> String {
+    match &*job.message {
+        "" => format!("job/{}", job.name),
+        message => format!("job/{}: {message}", job.name),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ use karmada_api::rollout::{RolloutStatus, StageApproval};
 use machinery::Object;
 use serde_json::{Value, json};
 
+/// The state of a rollout that waits for an approval.
+pub(super) const AWAITING_APPROVAL: &str = "AwaitingApproval";
+
 /// A template whose changes are staged, as it was read.
 #[derive(Clone, Copy)]
 pub struct StagedTemplate<'a> {
@@ -44,7 +47,7 @@ impl StagedTemplate<'_> {
         let status = self.current_status(&view)?;
         let stage = match stage {
             Some(stage) => stage,
-            None if status.state == "AwaitingApproval" => &status.stage,
+            None if status.state == AWAITING_APPROVAL => &status.stage,
             None => bail!(
                 "no stage of {} waits for an approval; name one with --stage",
                 self.text

@@ -14,14 +14,14 @@ use clap::{Args, Subcommand};
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use karmada_api::Rollout;
-use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
+use karmada_api::rollout::{ROLLOUTS, RolloutPolicySpec, RolloutStatus};
 use machinery::Object;
 
 use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
-pub(crate) use cluster_details::batch_text;
 pub use cluster_details::cluster_details;
-use decisions::{RolloutChange, status_of};
+pub(crate) use cluster_details::{batch_text, job_details};
+use decisions::{AWAITING_APPROVAL, RolloutChange, status_of};
 pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
@@ -145,8 +145,7 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
-            let approval = rollout.staged().approval(arguments.stage.as_deref())?;
-            rollout.make_and_print(approval).await
+            rollout.approve(arguments.stage.as_deref()).await
         }
         RolloutCommand::Retry(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
@@ -176,6 +175,18 @@ impl TemplateRollout {
         self.make(&change).await?;
         output::print_line(change.outcome);
         Ok(())
+    }
+
+    /// Approves a stage, by default the one that waits.
+    async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
+        let view = self.object.decode::<Rollout>()?;
+        let status = status_of(&view)?;
+        if stage.is_none() && status.state != AWAITING_APPROVAL {
+            let policy = self.policy(status).await.unwrap_or_default();
+            bail!(no_waiting_stage(&self.text, &view, status, &policy));
+        }
+        let approval = self.staged().approval(stage)?;
+        self.make_and_print(approval).await
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place
@@ -222,11 +233,7 @@ impl TemplateRollout {
         let view = self.object.decode::<Rollout>()?;
         let status = status_of(&view)?;
         let mut rows = Vec::new();
-        for stage in status
-            .stages
-            .iter()
-            .filter(|stage| !stage.clusters.is_empty())
-        {
+        for stage in &status.stages {
             for cluster in &stage.clusters {
                 let details = cluster_details(cluster, &status.target_revision);
                 rows.push(vec![
@@ -236,6 +243,16 @@ impl TemplateRollout {
                     cluster.since.clone(),
                     cluster.revision.clone(),
                     details,
+                ]);
+            }
+            if let Some(job) = &stage.job {
+                rows.push(vec![
+                    stage.name.clone(),
+                    String::new(),
+                    job.state.as_str().to_owned(),
+                    job.since.clone(),
+                    String::new(),
+                    job_details(job),
                 ]);
             }
         }
@@ -263,6 +280,37 @@ impl TemplateRollout {
         let rows: Vec<Vec<String>> = revisions.iter().map(row).collect();
         output::print_line(format_table(&["REVISION", "NAME", "CLUSTERS"], &rows).trim_end());
         Ok(())
+    }
+}
+
+/// Why no stage can be approved without its name, with those that have not begun and need an
+/// approval.
+fn no_waiting_stage(
+    template: &str,
+    view: &Rollout,
+    status: &RolloutStatus,
+    policy: &RolloutPolicySpec,
+) -> String {
+    let is_approved = |stage: &str| {
+        let mut approvals = view.spec.approvals.iter();
+        approvals.any(|a| a.stage == stage && a.revision == status.target_revision)
+    };
+    let stages = policy.stages.iter().filter(|stage| stage.gates.approval);
+    let later = stages.filter(|stage| {
+        let mut stages = status.stages.iter();
+        let has_begun = stages.any(|other| {
+            let mut clusters = other.clusters.iter();
+            other.name == stage.name && clusters.any(|c| c.revision == status.target_revision)
+        });
+        !has_begun && !is_approved(&stage.name)
+    });
+    let names: Vec<&str> = later.map(|stage| &*stage.name).collect();
+    match names.is_empty() {
+        true => format!("no stage of {template} waits for an approval"),
+        false => format!(
+            "no stage of {template} waits for an approval yet; those that will are {}: name one with --stage",
+            names.join(", ")
+        ),
     }
 }
 

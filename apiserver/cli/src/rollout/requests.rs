@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 use karmada_api::Rollout;
-use karmada_api::rollout::{RolloutPhase, RolloutRequest, RolloutStatus};
+use karmada_api::rollout::{RolloutPhase, RolloutRequest, RolloutStatus, StageJobState};
 use serde_json::json;
 
 use super::template_rollout::TemplateRollout;
@@ -13,10 +13,12 @@ impl TemplateRollout {
         let view = self.object.decode::<Rollout>()?;
         let status = self.staged().current_status(&view)?;
         let mut clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+        let mut jobs = status.stages.iter().filter_map(|stage| stage.job.as_ref());
         ensure!(
             status.rejected_revision == status.target_revision
-                || clusters.any(|cluster| cluster.phase == RolloutPhase::Failed),
-            "no cluster of {} has failed, and it was not rolled back",
+                || clusters.any(|cluster| cluster.phase == RolloutPhase::Failed)
+                || jobs.any(|job| job.state == StageJobState::Failed),
+            "no cluster and no Job of {} has failed, and it was not rolled back",
             self.text
         );
         let request = next_request(&view, status);

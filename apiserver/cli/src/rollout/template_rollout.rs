@@ -5,8 +5,12 @@ use anyhow::{bail, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
 use client::{Api, ApiResource, Patch, ResourcePath, TaskGroup, WriteOptions};
+use karmada_api::RolloutPolicy;
 use karmada_api::names;
-use karmada_api::rollout::{REVISION_OF, ROLLOUTS};
+use karmada_api::rollout::{
+    CLUSTER_ROLLOUT_POLICIES, REVISION_OF, ROLLOUT_POLICIES, ROLLOUTS, RolloutPolicySpec,
+    RolloutStatus,
+};
 use machinery::Object;
 use serde_json::{Value, json};
 
@@ -89,6 +93,20 @@ impl TemplateRollout {
         let options = WriteOptions::default();
         self.api.patch(at, Patch::Merge(patch), &options).await?;
         Ok(())
+    }
+
+    /// The policy that a status names, as it is now.
+    pub(super) async fn policy(&self, status: &RolloutStatus) -> anyhow::Result<RolloutPolicySpec> {
+        let (kind, rest) = status.policy.split_once('/').unwrap_or_default();
+        let name = rest.split_once(' ').map_or(rest, |(name, _)| name);
+        let at = match kind {
+            "RolloutPolicy" => {
+                ResourcePath::object(&ROLLOUT_POLICIES, self.object.namespace(), name)
+            }
+            _ => ResourcePath::object(&CLUSTER_ROLLOUT_POLICIES, "", name),
+        };
+        let policy = self.api.get(at).await?;
+        Ok(policy.decode::<RolloutPolicy>()?.spec.clone())
     }
 
     /// The revisions of the template with their numbers, the oldest first.

@@ -2,7 +2,7 @@
 
 use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus};
 
-use super::cluster_details::cluster_details;
+use super::cluster_details::{cluster_details, job_details};
 use crate::printers::single_line;
 
 /// The summary, and below it the stages that have clusters, with their clusters.
@@ -23,7 +23,17 @@ pub(super) fn format_tree(summary: &str, status: &RolloutStatus) -> String {
             ("├─ ", "│  ")
         };
         let phase = stage.phase.as_str();
-        lines.push(format!("{branch}{:width$}   {phase}", stage.name));
+        let job = stage.job.as_ref().map(|job| {
+            let text = format!(
+                "; {} since {}: {}",
+                job.state.as_str(),
+                job.since,
+                job_details(job)
+            );
+            single_line(&text)
+        });
+        let job = job.unwrap_or_default();
+        lines.push(format!("{branch}{:width$}   {phase}{job}", stage.name));
         for (j, cluster) in stage.clusters.iter().enumerate() {
             let is_last = j + 1 == stage.clusters.len();
             let branch = if is_last { "└─ " } else { "├─ " };
@@ -56,12 +66,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    // proves: ROL-tree
+    // proves: ROL-tree, CLI-rollout-job
     #[test]
     fn clusters_stand_below_their_stages() {
         let cluster = |name: &str, phase: &str, reason: &str, message: &str| json!({"name": name, "phase": phase, "since": "T", "reason": reason, "message": message});
         let status = json!({"stages": [
-            {"name": "canary", "phase": "Failed", "clusters": [cluster("m1", "Failed", "ProgressDeadlineExceeded", "no\nimage")]},
+            {"name": "canary", "phase": "Failed", "job": {"name": "smoke-1", "state": "Failed", "since": "T", "message": "no\nlimit"}, "clusters": [cluster("m1", "Failed", "ProgressDeadlineExceeded", "no\nimage")]},
             {"name": "nobody", "phase": "Skipped"},
             {"name": "everywhere-else", "phase": "Pending", "clusters": [
                 cluster("member-2", "Updating", "", ""), cluster("m3", "Pending", "WaitingForOthers", "")]},
@@ -69,7 +79,7 @@ mod tests {
         let status: RolloutStatus = serde_json::from_value(status).unwrap();
         let expected = "\
 web: Progressing
-├─ canary            Failed
+├─ canary            Failed; Failed since T: job/smoke-1: no limit
 │  └─ m1             Failed since T: ProgressDeadlineExceeded: no image
 └─ everywhere-else   Pending
    ├─ member-2       Updating since T

@@ -35,7 +35,13 @@ pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyh
         revision.name()
     );
     let tree = with_present_replicas(rollout, tree).await?;
-    let body = revised_template(rollout.template.value()?, tree);
+    let current = rollout.template.value()?;
+    let body = revised_template(current.clone(), tree);
+    if body == current {
+        let text = &rollout.text;
+        output::print_line(format!("{text} already has revision {number}"));
+        return Ok(());
+    }
     let at = ResourcePath::of_object(&rollout.resource.resource, &rollout.template);
     let options = WriteOptions::default();
     rollout.api.update(at, body.into(), &options).await?;
@@ -77,7 +83,11 @@ fn revised_template(mut current: Value, mut tree: Value) -> Value {
                 entries[key] = value.clone();
             }
         }
-        current["metadata"][map] = entries;
+        if !entries.is_null() {
+            current["metadata"][map] = entries;
+        } else if let Some(metadata) = current["metadata"].as_object_mut() {
+            metadata.remove(map);
+        }
     }
     tree["metadata"] = current["metadata"].take();
     if let Some(status) = current.get_mut("status") {
@@ -108,5 +118,10 @@ mod tests {
                 "annotations": {LAST_APPLIED_CONFIGURATION: "{}"}},
             "spec": {"replicas": 4}, "status": {"replicas": 4}});
         assert_eq!(revised_template(current, tree), expected);
+        // The present revision changes nothing.
+        let current = json!({"kind": "Deployment", "metadata": {"name": "web", "resourceVersion": "7"}, "spec": {"replicas": 4}, "status": {}});
+        let tree =
+            json!({"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 4}});
+        assert_eq!(revised_template(current.clone(), tree), current);
     }
 }

@@ -108,16 +108,18 @@ impl KindSettings {
                 vacant.insert(read_gate(host, namespace).await?);
             }
             let key = kind_of(&*binding.decode::<ResourceBinding>()?);
+            if settings.kinds.contains_key(&key) {
+                continue;
+            }
             let is_kind = |served: &&ApiResource| {
-                (served.resource.api_version(), &served.kind) == (key.0.clone(), &key.1)
+                served.kind == key.1 && served.resource.api_version() == key.0
             };
             let Some(served) = discovered.iter().find(is_kind) else {
                 continue;
             };
-            if let Entry::Vacant(vacant) = settings.kinds.entry(key) {
-                let configs = find_disabling_configs(host, served).await;
-                vacant.insert((RestMapping::from_api_resource(served), configs));
-            }
+            let configs = find_disabling_configs(host, served).await;
+            let mapping = RestMapping::from_api_resource(served);
+            settings.kinds.insert(key, (mapping, configs));
         }
         Ok(settings)
     }

@@ -1,12 +1,14 @@
 //! Reports where the revisions of a template are whose changes are staged. Pure.
 
 use karmada_api::Rollout;
-use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus};
+use karmada_api::rollout::{
+    ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageJobState, StageJobStatus,
+};
 use machinery::Object;
 use serde::Serialize;
 
 use crate::printers::format_table;
-use crate::rollout::batch_text;
+use crate::rollout::{batch_text, job_details};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,6 +24,17 @@ pub struct RolloutSummary {
     /// Whether the rollout has the last change of the template.
     pub is_current: bool,
     pub clusters: Vec<StagedCluster>,
+    /// The Jobs that stages have started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<StageJob>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StageJob {
+    pub stage: String,
+    #[serde(flatten)]
+    pub job: StageJobStatus,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,6 +63,7 @@ pub fn rollout_summary(rollout: &Object, template: &Object) -> Option<RolloutSum
         target_revision: status.target_revision.clone(),
         is_current: status.observed_template_generation >= template.meta().generation,
         clusters: staged_clusters(status),
+        jobs: stage_jobs(status),
     })
 }
 
@@ -71,6 +85,16 @@ fn staged_clusters(status: &RolloutStatus) -> Vec<StagedCluster> {
             reason: reason_of(cluster),
         })
         .collect()
+}
+
+fn stage_jobs(status: &RolloutStatus) -> Vec<StageJob> {
+    let jobs = status.stages.iter().filter_map(|stage| {
+        Some(StageJob {
+            stage: stage.name.clone(),
+            job: stage.job.clone()?,
+        })
+    });
+    jobs.collect()
 }
 
 fn reason_of(cluster: &ClusterRolloutStatus) -> String {
@@ -106,7 +130,17 @@ impl RolloutSummary {
                 details.join(": "),
             ]
         };
-        let rows: Vec<Vec<String>> = self.clusters.iter().map(row).collect();
+        let job_row = |job: &StageJob| {
+            vec![
+                String::new(),
+                job.stage.clone(),
+                job.job.state.as_str().to_owned(),
+                String::new(),
+                job_details(&job.job),
+            ]
+        };
+        let rows = self.clusters.iter().map(row);
+        let rows: Vec<Vec<String>> = rows.chain(self.jobs.iter().map(job_row)).collect();
         let titles = ["CLUSTER", "STAGE", "PHASE", "REVISION", "REASON"];
         format_table(&titles, &rows)
     }
@@ -132,6 +166,19 @@ impl RolloutSummary {
                 }
             )
         };
-        waits.map(text).collect()
+        let jobs = self.jobs.iter().filter(|job| {
+            job.stage == self.stage
+                && job.job.state != StageJobState::Succeeded
+                && self.state != "RolledBack"
+        });
+        let job_text = |job: &StageJob| {
+            let state = job.job.state.as_str();
+            format!(
+                "stage {} awaits {} ({state})",
+                job.stage,
+                job_details(&job.job)
+            )
+        };
+        waits.map(text).chain(jobs.map(job_text)).collect()
     }
 }

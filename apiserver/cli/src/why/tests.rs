@@ -168,7 +168,7 @@ fn a_replica_preference_that_has_no_effect_says_why() {
     }
 }
 
-// proves: CLI-why-rollout
+// proves: CLI-why-rollout, CLI-why-one-line
 #[test]
 fn a_staged_template_says_which_revision_each_cluster_has() {
     let mut inputs = bound_template(json!({}), json!({}), json!({}));
@@ -195,6 +195,16 @@ fn a_staged_template_says_which_revision_each_cluster_has() {
     inputs.rollout = Some(object(&rollout));
     let text = text::format_report(&report::build_report(&inputs), false);
     assert!(text.contains("web-2      batch 1 (50%)\n"), "{text}");
+    let job = json!({"name": "smoke-1", "state": "Failed", "message": "one\ntwo"});
+    rollout["status"]["stages"][1]["job"] = job;
+    inputs.rollout = Some(object(&rollout));
+    let text = text::format_report(&report::build_report(&inputs), false);
+    for line in [
+        "-         all     Failed    -          job/smoke-1: one two",
+        "  stage all awaits job/smoke-1: one two (Failed)",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
     rollout["status"]["observedTemplateGeneration"] = 1.into();
     inputs.rollout = Some(object(&rollout));
     let report = report::build_report(&inputs);

@@ -1,10 +1,10 @@
-//! Formats a report as text. Pure.
+//! Formats a report as text: each of its lines is one, whatever the texts of members are. Pure.
 
 use std::collections::BTreeMap;
 
 use super::report::{ClusterRow, DecisionSummary, WhyReport};
 use super::rollout::RolloutSummary;
-use crate::printers::format_table;
+use crate::printers::{format_table, single_line};
 
 /// The report as text, without a line feed at its end.
 pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
@@ -51,6 +51,7 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
     if let Some(decision) = &report.decision {
         lines.extend(decision_lines(decision));
     }
+    let mut lines: Vec<String> = lines.iter().map(|line| single_line(line)).collect();
     if !report.clusters.is_empty() {
         lines.push(String::new());
         lines.push(cluster_table(report, wide));
@@ -72,7 +73,12 @@ pub(crate) fn format_report(report: &WhyReport, wide: bool) -> String {
         lines.push("Nothing is pending.".into());
     } else {
         lines.push("Pending:".into());
-        lines.extend(report.pending.iter().map(|what| format!("  {what}")));
+        lines.extend(
+            report
+                .pending
+                .iter()
+                .map(|what| format!("  {}", single_line(what))),
+        );
     }
     lines.join("\n")
 }

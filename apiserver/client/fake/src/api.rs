@@ -291,7 +291,7 @@ impl Api for FakeApi {
             }
         }
         let path = match call {
-            ApiCall::GetRaw(path) => path,
+            ApiCall::GetRaw(path, _) => path,
             _ => "",
         };
         // Each event is a call of its own.
@@ -328,9 +328,13 @@ impl Api for FakeApi {
                 };
                 resources.retain_groups(filter).into()
             }
-            ApiCall::GetRaw(path) => {
+            ApiCall::GetRaw(path, most) => {
                 let body = self.raw_bodies.lock().get(path).cloned();
-                body.ok_or_else(Status::path_not_found)?.into()
+                let body = body.ok_or_else(Status::path_not_found)?;
+                if body.len() > most {
+                    return Err(client::Error::Protocol("the body is too large".into()));
+                }
+                body.into()
             }
         })
     }

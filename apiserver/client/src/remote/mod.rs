@@ -496,9 +496,10 @@ impl Api for RemoteApi {
                 self.fetch_body(&request).await.map(drop)?.into()
             }
             ApiCall::Discover(filter) => self.discover_resources(filter).await?.into(),
-            ApiCall::GetRaw(path) => {
+            ApiCall::GetRaw(path, most) => {
                 let request = ApiRequest::new(Method::GET, path.to_owned());
-                self.fetch_body(&request).await?.into()
+                let most = most.min(MAX_REPLY_BYTES);
+                self.fetch_body_of(&request, most).await?.into()
             }
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admission::{AdmissionChain, AdmissionChainOptions, DynamicAdmission};
 use admission_configuration::{
-    ConfigurationSource, expression_authorizer, secret_authorizer, signer_authorizer,
+    ConfigurationSource, expression_authorizer, resource_authorizer, signer_authorizer,
     watch_policies, watch_webhook_configurations,
 };
 use anyhow::Context;
@@ -143,7 +143,7 @@ fn admission_chain(
         customization_script_validator: Some(script_flags::script_validator(options.scripts)),
         feature_gates: options.gates,
         deletion_protection: options.federation,
-        secret_authorizer: Some(secret_authorizer(authorizer.clone())),
+        resource_authorizer: Some(resource_authorizer(authorizer.clone())),
         signer_authorizer: Some(signer_authorizer(authorizer.clone())),
         insecure_agent_registration: options.insecure_agent_registration,
     }))

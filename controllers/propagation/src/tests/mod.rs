@@ -39,6 +39,8 @@ mod released_claims;
 mod replica_preferences;
 /// Batches of staged templates.
 mod rollout_batches;
+/// Jobs that stages await.
+mod rollout_jobs;
 /// Staged templates.
 mod rollout_queries;
 mod rollouts;

@@ -47,7 +47,7 @@ impl PropagationFixture {
 
     /// Lets a member report that the object is healthy with the revision of its Work, as the
     /// controller of Work status writes it: with the conditions that follow.
-    fn report_healthy(&self, cluster: &str) {
+    pub(super) fn report_healthy(&self, cluster: &str) {
         let mut work = self.work(cluster, "web").unwrap();
         let revision = self.revision_in(cluster).unwrap();
         let identifier =
@@ -65,7 +65,7 @@ impl PropagationFixture {
         self.control_plane.seed(&WORKS, work);
     }
 
-    async fn wait_for_images(&self, m1: &str, m2: &str) {
+    pub(super) async fn wait_for_images(&self, m1: &str, m2: &str) {
         let what = format!("m1 has {m1}, m2 has {m2}");
         let images = || {
             self.image_in("m1").as_deref() == Some(m1) && self.image_in("m2").as_deref() == Some(m2)
@@ -73,7 +73,7 @@ impl PropagationFixture {
         wait_until(&what, images).await;
     }
 
-    async fn set_image(&self, image: &str) {
+    pub(super) async fn set_image(&self, image: &str) {
         let path = "/spec/template/spec/containers/0/image";
         self.edit(&DEPLOYMENTS, "web", |web| {
             *web.pointer_mut(path).unwrap() = image.into();

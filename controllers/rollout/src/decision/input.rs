@@ -35,6 +35,21 @@ pub(crate) struct QueryObservation {
     pub(crate) outcome: Result<f64, String>,
 }
 
+/// How far the Job of a stage is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobObservation {
+    pub(crate) name: String,
+    pub(crate) outcome: JobOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JobOutcome {
+    Running,
+    Succeeded,
+    /// With the reason.
+    Failed(String),
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionInput<'a> {
     pub(crate) policy: &'a RolloutPolicySpec,
@@ -49,6 +64,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) previous: Option<&'a RolloutStatus>,
     /// By name.
     pub(crate) targets: &'a [ObservedTarget],
+    /// The Jobs of the status before that have no final state.
+    pub(crate) jobs: &'a [JobObservation],
     pub(crate) now: Timestamp,
 }
 

@@ -11,6 +11,7 @@ mod availability;
 mod batches;
 mod clusters;
 mod input;
+mod jobs;
 mod query;
 mod replicas;
 mod requests;
@@ -25,7 +26,9 @@ use std::time::Duration;
 use karmada_api::rollout::ON_FAILURE_ROLLBACK;
 
 pub(crate) use amounts::amount_rounded_down;
-pub(crate) use input::{DecisionInput, ObservedTarget, QueryObservation, RolloutDecision};
+pub(crate) use input::{
+    DecisionInput, JobObservation, JobOutcome, ObservedTarget, QueryObservation, RolloutDecision,
+};
 pub(crate) use query::awaits_query;
 pub(crate) use replicas::ObservedReplicas;
 use step::RolloutStep;
@@ -35,12 +38,18 @@ pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     let mut step = RolloutStep::begin(input);
     let handled_request = step.handle_requests();
     step.observe();
-    if step.exceeds_budget() && step.is_staged() && input.policy.on_failure == ON_FAILURE_ROLLBACK {
+    step.observe_jobs();
+    let has_failed = step.exceeds_budget() || step.has_failed_job();
+    if has_failed && step.is_staged() && input.policy.on_failure == ON_FAILURE_ROLLBACK {
         step.reject();
     }
     step.advance_batches();
     let hold = if step.is_staged() {
-        step.advance()
+        let hold = step.advance();
+        if hold.is_none() {
+            step.start_job();
+        }
+        hold
     } else {
         step.assign_all();
         None

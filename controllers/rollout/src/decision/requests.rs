@@ -21,6 +21,9 @@ impl RolloutStep<'_> {
         let request = if is_abort { &spec.abort } else { &spec.retry };
         let revision = request.as_ref().map(|request| &*request.revision);
         if revision == Some(self.input.target) {
+            if !is_abort && self.returns_from_target() {
+                return handled;
+            }
             match is_abort {
                 true => self.abort(),
                 false => self.retry(),
@@ -36,11 +39,20 @@ impl RolloutStep<'_> {
         }
     }
 
-    /// Lets a rejected target go through the stages again, and clusters that failed with it begin
-    /// again, each with a deadline of its own.
+    /// Whether clusters of a rejected target still have it. A retry waits until they have returned:
+    /// otherwise they would have the target before their stage.
+    fn returns_from_target(&self) -> bool {
+        let target = self.input.target;
+        self.rejected == target && self.clusters.iter().any(|cluster| cluster.has(target))
+    }
+
+    /// Lets a rejected target go through the stages again, and clusters and Jobs that failed with it
+    /// begin again, each with a deadline of its own.
     fn retry(&mut self) {
         let (target, now) = (self.input.target, self.input.now);
-        if self.rejected == target {
+        let is_rejected = self.rejected == target;
+        self.restart_jobs(is_rejected);
+        if is_rejected {
             self.rejected.clear();
             for cluster in &mut self.clusters {
                 cluster.restart(now);

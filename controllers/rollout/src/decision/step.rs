@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karmada_api::rollout::{
-    ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval,
+    ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval, StageJobState,
+    StageJobStatus,
 };
 
 use super::amounts::{amount_rounded_down, amount_rounded_up};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
+use super::jobs;
 use super::windows::{self, WindowState, window_state};
 
 /// Why no cluster of a stage begins.
@@ -19,6 +21,8 @@ pub(super) enum StageHold {
     Paused,
     AwaitingApproval,
     FailureBudgetExceeded,
+    /// The Job of the stage.
+    JobFailed,
     AwaitingAvailability,
     /// No window is open; with the time when the next one opens.
     OutsideWindow(Option<Timestamp>),
@@ -30,6 +34,7 @@ impl StageHold {
             Self::Paused => "Paused",
             Self::AwaitingApproval => "AwaitingApproval",
             Self::FailureBudgetExceeded => "FailureBudgetExceeded",
+            Self::JobFailed => "JobFailed",
             Self::AwaitingAvailability => "AwaitingAvailability",
             Self::OutsideWindow(_) => "OutsideWindow",
         }
@@ -59,6 +64,9 @@ pub(super) struct RolloutStep<'a> {
     pub(super) rejected: String,
     /// By stage, then by name.
     pub(super) clusters: Vec<ClusterState<'a>>,
+    /// By stage of the policy.
+    pub(super) jobs: Vec<Option<StageJobStatus>>,
+    pub(super) started_jobs: i64,
 }
 
 impl<'a> RolloutStep<'a> {
@@ -84,6 +92,8 @@ impl<'a> RolloutStep<'a> {
                 false => previous.rejected_revision.clone(),
             },
             clusters: carried_over(&input, previous, restages),
+            jobs: jobs::carried_over(&input, previous),
+            started_jobs: previous.started_jobs,
         };
         if is_new {
             for cluster in &mut step.clusters {
@@ -138,6 +148,8 @@ impl<'a> RolloutStep<'a> {
             stable: stable.to_owned(),
             rejected: String::new(),
             clusters,
+            jobs: vec![None; input.policy.stages.len()],
+            started_jobs: 0,
         }
     }
 
@@ -206,12 +218,22 @@ impl<'a> RolloutStep<'a> {
 
     /// The first stage that has not ended; the number of stages if all have.
     pub(super) fn frontier(&self) -> usize {
+        self.first_stage_with_open_clusters()
+            .min(self.first_stage_with_open_job())
+    }
+
+    pub(super) fn first_stage_with_open_clusters(&self) -> usize {
         let goal = self.goal();
         let open = self
             .clusters
             .iter()
             .filter(|c| c.observed.is_some() && !c.has_ended(goal));
         open.map(|c| c.stage).min().unwrap_or(self.stage_count())
+    }
+
+    fn is_held_by_job(&self, stage: usize) -> bool {
+        self.job_state(stage) == Some(StageJobState::Failed)
+            && self.input.policy.on_failure != ON_FAILURE_CONTINUE
     }
 
     pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
@@ -223,6 +245,8 @@ impl<'a> RolloutStep<'a> {
             Some(StageHold::Paused)
         } else if self.is_held_by_failures() {
             Some(StageHold::FailureBudgetExceeded)
+        } else if self.is_held_by_job(stage) {
+            Some(StageHold::JobFailed)
         } else if needs_approval && !approvals.any(is_approved) {
             Some(StageHold::AwaitingApproval)
         } else {
@@ -295,7 +319,7 @@ impl<'a> RolloutStep<'a> {
     pub(super) fn wake(&self) -> Option<Duration> {
         let wakes = self.clusters.iter();
         let wakes = wakes.filter_map(|c| c.wake(&self.gates(c.stage), self.input.now));
-        wakes.min()
+        wakes.chain(self.job_wake()).min()
     }
 
     /// Gives the goal to all clusters at once, as far as enough replicas stay available.

@@ -1,7 +1,7 @@
 //! Makes the status of a step: the phases of the stages, the columns and the conditions.
 
 use karmada_api::binding::Condition;
-use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageRolloutStatus};
+use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageJobState, StageRolloutStatus};
 use machinery::conditions::set_status_condition;
 
 use super::clusters::api_time;
@@ -11,11 +11,11 @@ impl RolloutStep<'_> {
     pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {
         let (frontier, goal) = (self.frontier(), self.goal().to_owned());
         let has_ended = frontier == self.stage_count() && !self.is_staged();
-        let failed = self.failed();
+        let (failed, has_failed_job) = (self.failed(), self.has_failed_job());
         let is_rolled_back = self.rejected == self.input.target;
         let state = match hold {
             _ if is_rolled_back => "RolledBack",
-            _ if has_ended && failed > 0 => "Degraded",
+            _ if has_ended && (failed > 0 || has_failed_job) => "Degraded",
             _ if has_ended => "Completed",
             Some(hold) => hold.reason(),
             None => "Progressing",
@@ -40,7 +40,7 @@ impl RolloutStep<'_> {
             ("Progressing", !has_ended && !is_held && !is_rolled_back),
             ("Paused", is_held),
             ("Completed", has_ended && !is_rolled_back),
-            ("Degraded", failed > 0 || is_rolled_back),
+            ("Degraded", failed > 0 || has_failed_job || is_rolled_back),
         ] {
             let condition = Condition {
                 condition_type: condition_type.to_owned(),
@@ -64,6 +64,7 @@ impl RolloutStep<'_> {
             progress,
             conditions,
             stages: self.stages(&goal),
+            started_jobs: self.started_jobs,
             stable_revision: self.stable,
             rejected_revision: self.rejected,
             ..RolloutStatus::default()
@@ -78,9 +79,11 @@ impl RolloutStep<'_> {
             let has_ended = members
                 .clone()
                 .all(|c| c.observed.is_none() || c.has_ended(goal));
+            let job = self.jobs.get(index).cloned().flatten();
             StageRolloutStatus {
                 name: self.stage_name(index).to_owned(),
-                phase: stage_phase(&phases, has_ended),
+                phase: stage_phase(&phases, has_ended, job.as_ref().map(|job| job.state)),
+                job,
                 clusters: members.map(|c| c.status.clone()).collect(),
             }
         };
@@ -88,13 +91,18 @@ impl RolloutStep<'_> {
     }
 }
 
-/// The phase of a stage from those of its clusters.
-fn stage_phase(phases: &[RolloutPhase], has_ended: bool) -> RolloutPhase {
+/// The phase of a stage from those of its clusters, and from the state of its Job.
+fn stage_phase(
+    phases: &[RolloutPhase],
+    has_ended: bool,
+    job: Option<StageJobState>,
+) -> RolloutPhase {
     use RolloutPhase::{Blocked, Done, Failed, Pending, Skipped, Soaking, Updating};
     let has = |phase: RolloutPhase| phases.contains(&phase);
     match phases {
         [] => Skipped,
-        _ if has_ended && has(Failed) => Failed,
+        _ if has_ended && (has(Failed) || job == Some(StageJobState::Failed)) => Failed,
+        _ if has_ended && job.is_some_and(|job| !job.is_final()) => Soaking,
         _ if has_ended => Done,
         _ => [Updating, Soaking, Blocked, Pending]
             .into_iter()

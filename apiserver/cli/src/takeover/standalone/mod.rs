@@ -61,13 +61,13 @@ impl StandaloneMove<'_> {
         let simulated = self.options.simulate(&*self.session.host).await?;
         summary.notes.extend(simulated.notes);
         summary.errors.extend(self.missing_rights().await);
-        let refused = first_lines(content.errors);
+        let refusals = first_lines(content.errors);
         let mut changes = simulated.changes;
-        if refused.is_empty() {
+        if refusals.is_empty() {
             // What is refused is not stored.
             changes.extend(differences?);
         }
-        summary.errors.extend(refused);
+        summary.errors.extend(refusals);
         match self.options.allow_changes {
             true => summary.notes.extend(changes),
             false => summary.errors.extend(changes),

@@ -36,8 +36,8 @@ async fn a_base_is_retired_and_then_deleted_when_no_value_refers_to_it() {
     collect(&store.client).await.unwrap();
     collect(&store.client).await.unwrap();
     assert_eq!(etcd.list_prefix(BASES).len(), 1, "it is referred to");
-    for cluster in 0..2 {
-        commit(&store, &key(cluster, 0), revisions[cluster], None)
+    for (cluster, revision) in revisions.iter().enumerate() {
+        commit(&store, &key(cluster, 0), *revision, None)
             .await
             .unwrap();
     }

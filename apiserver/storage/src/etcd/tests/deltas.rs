@@ -96,17 +96,15 @@ async fn read_events(watch: &mut Box<dyn StoreWatch>, count: usize) -> Vec<Store
 // proves: WRK-stored-once-etcd
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn works_of_many_clusters_take_a_fifth_of_whole_copies_and_read_whole() {
-    let Some(plain_etcd) = start_etcd() else {
-        return;
-    };
+    let Some(plain) = start_etcd() else { return };
     let Some(etcd) = start_etcd() else { return };
-    let plain = EtcdStore::open(plain_options(&plain_etcd)).await.unwrap();
-    plain.raise_format(BASE).await.unwrap();
-    write_fleet(&plain).await;
+    let plain_store = EtcdStore::open(plain_options(&plain)).await.unwrap();
+    plain_store.raise_format(BASE).await.unwrap();
+    write_fleet(&plain_store).await;
     let store = open_with_deltas(delta_options(&etcd)).await;
     let (created_revision, works) = write_fleet(&store).await;
     let bytes = put_bytes(&etcd).await;
-    let plain_bytes = put_bytes(&plain_etcd).await;
+    let plain_bytes = put_bytes(&plain).await;
     assert!(
         bytes * 5 <= plain_bytes,
         "{bytes} of {plain_bytes} were sent"
@@ -143,13 +141,13 @@ async fn works_of_many_clusters_take_a_fifth_of_whole_copies_and_read_whole() {
     let stale = commit(&reader, &works[0].0, 1, Some("{}".into())).await;
     assert_eq!(stale.unwrap(), None);
 
-    let plain_bytes = database_bytes(&plain_etcd, &plain).await;
+    let plain_bytes = database_bytes(&plain, &plain_store).await;
     let bytes = database_bytes(&etcd, &store).await;
     assert!(
         bytes * 5 <= plain_bytes,
         "{bytes} of {plain_bytes} are stored"
     );
-    for store in [plain, store, reader] {
+    for store in [plain_store, store, reader] {
         store.close().await;
     }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{
-    RolloutPhase, RolloutPolicySpec, RolloutRequest, RolloutSpec, RolloutStatus,
+    RolloutPhase, RolloutPolicySpec, RolloutRequest, RolloutSpec, RolloutStatus, StageJobStatus,
 };
 use serde_json::{Value, json};
 
 use crate::decision::{
-    DecisionInput, ObservedReplicas, ObservedTarget, RolloutDecision, plan_next_step,
+    DecisionInput, JobObservation, JobOutcome, ObservedReplicas, ObservedTarget, RolloutDecision,
+    plan_next_step,
 };
 
 /// How many replicas each cluster has.
@@ -36,6 +37,8 @@ pub(super) struct Fleet {
     pub(super) clusters: Vec<ObservedTarget>,
     /// The revisions with which no cluster becomes healthy, or only the named one does not.
     pub(super) broken: BTreeSet<(String, String)>,
+    /// What becomes of each Job.
+    pub(super) job_outcome: JobOutcome,
     pub(super) now: Timestamp,
 }
 
@@ -51,6 +54,7 @@ impl Fleet {
             status: None,
             clusters: Vec::new(),
             broken: BTreeSet::new(),
+            job_outcome: JobOutcome::Succeeded,
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
         };
         for (name, stage) in clusters {
@@ -107,6 +111,26 @@ impl Fleet {
         }
     }
 
+    /// The Jobs of the status that run, as they are observed.
+    fn jobs(&self) -> Vec<JobObservation> {
+        let stages = self.status.iter().flat_map(|status| &status.stages);
+        let jobs = stages.filter_map(|stage| stage.job.as_ref());
+        let jobs = jobs.filter(|job| !job.state.is_final());
+        let observe = |job: &StageJobStatus| JobObservation {
+            name: job.name.clone(),
+            outcome: self.job_outcome.clone(),
+        };
+        jobs.map(observe).collect()
+    }
+
+    /// The Job of a stage as `state: message`; empty without one.
+    pub(super) fn job_text(&self, stage: usize) -> String {
+        let status = self.status.as_ref().unwrap();
+        let job = status.stages[stage].job.as_ref();
+        let text = job.map(|job| format!("{}: {}", job.state.as_str(), job.message));
+        text.unwrap_or_default()
+    }
+
     fn decision(&self) -> RolloutDecision {
         plan_next_step(DecisionInput {
             policy: &self.policy,
@@ -116,6 +140,7 @@ impl Fleet {
             target: &self.target,
             previous: self.status.as_ref(),
             targets: &self.clusters,
+            jobs: &self.jobs(),
             now: self.now,
         })
     }

@@ -3,6 +3,7 @@
 mod availability;
 mod batches;
 mod fleet;
+mod jobs;
 mod properties;
 mod query;
 mod replica_properties;

@@ -1,11 +1,12 @@
 //! Property tests: on random fleets, with failures, pauses, changes and lost writes, the invariants
 //! hold at every step, and each rollout ends once nothing disturbs it.
 
-use karmada_api::rollout::{RolloutPhase, RolloutStatus};
+use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageJobState};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::fleet::Fleet;
+use crate::decision::JobOutcome;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -18,6 +19,7 @@ enum Event {
     Pause(bool),
     Retry,
     Abort,
+    Job(JobOutcome),
     Pass(i64),
     Deliver,
     /// The process dies after the decision, before it is written.
@@ -39,6 +41,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         any::<bool>().prop_map(Event::Pause),
         Just(Event::Retry),
         Just(Event::Abort),
+        Just(Event::Job(JobOutcome::Running)),
+        Just(Event::Job(JobOutcome::Succeeded)),
+        Just(Event::Job(JobOutcome::Failed("test".to_owned()))),
         (0..400i64).prop_map(Event::Pass),
         Just(Event::Deliver),
         Just(Event::Deliver),
@@ -69,6 +74,7 @@ fn apply(fleet: &mut Fleet, event: &Event) {
         Event::Pause(paused) => fleet.spec.paused = *paused,
         Event::Retry => fleet.retry(),
         Event::Abort => fleet.abort(),
+        Event::Job(outcome) => fleet.job_outcome = outcome.clone(),
         Event::Pass(seconds) => fleet.now += jiff::SignedDuration::from_secs(*seconds),
         Event::Deliver => fleet.deliver(),
         Event::Lose => {}
@@ -124,6 +130,20 @@ fn check_step(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
                 "{} is ahead of its stage: {after:?}",
                 cluster.name
             );
+            for (i, stage) in after.stages[..index].iter().enumerate() {
+                let has_gate = fleet.policy.stages[i].gates.job.is_some();
+                let mut clusters = stage.clusters.iter();
+                let is_done = clusters.any(|c| c.phase == RolloutPhase::Done);
+                let state = stage.job.as_ref().map(|job| job.state);
+                let has_passed = state == Some(StageJobState::Succeeded)
+                    || state == Some(StageJobState::Failed) && on_failure == "Continue";
+                assert!(
+                    has_passed || !has_gate || !is_done,
+                    "{} began before the Job of {}: {after:?}",
+                    cluster.name,
+                    stage.name
+                );
+            }
             assert!(
                 on_failure == "Continue" || failed_before <= budget,
                 "{} began beyond the budget: {after:?}",
@@ -142,10 +162,15 @@ proptest! {
         events in events(),
         limit in 1..3u32,
         budget in 0..3u32,
+        job_stages in prop::collection::btree_set(0..STAGES, 0..=STAGES),
         on_failure in prop_oneof![Just("Pause"), Just("Rollback"), Just("Continue")],
     ) {
         let stages: Vec<_> = (0..STAGES).map(|stage| {
-            json!({"name": format!("s{stage}"), "maxConcurrency": limit, "gates": {"healthyFor": "1m"}})
+            let mut gates = json!({"healthyFor": "1m"});
+            if job_stages.contains(&stage) {
+                gates["job"] = json!({"cronJob": "smoke"});
+            }
+            json!({"name": format!("s{stage}"), "maxConcurrency": limit, "gates": gates})
         }).collect();
         let policy = json!({"stages": stages, "progressDeadline": "5m", "failureBudget": budget, "onFailure": on_failure});
         let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 3)]);
@@ -156,6 +181,13 @@ proptest! {
             fleet.step();
             let after = fleet.status.clone().unwrap();
             check_step(&fleet, &before, &after);
+            // Only a step that starts a Job changes the names.
+            let names = |status: &RolloutStatus| -> Vec<String> {
+                let jobs = status.stages.iter().filter_map(|stage| stage.job.as_ref());
+                jobs.map(|job| job.name.clone()).collect()
+            };
+            let new = names(&after).iter().filter(|name| !names(&before).contains(name)).count();
+            prop_assert_eq!(i64::try_from(new).unwrap(), after.started_jobs - before.started_jobs);
             // Whoever takes over before the write decides the same.
             again.step();
             prop_assert_eq!(again.status.as_ref(), Some(&after));
@@ -167,6 +199,13 @@ proptest! {
         fleet.spec.paused = false;
         for cluster in &mut fleet.clusters {
             cluster.reachable = true;
+        }
+        fleet.job_outcome = JobOutcome::Succeeded;
+        fleet.run_to_rest();
+        let stages = &fleet.status.as_ref().unwrap().stages;
+        let mut jobs = stages.iter().filter_map(|stage| stage.job.as_ref());
+        if jobs.any(|job| job.state == StageJobState::Failed) {
+            fleet.retry();
         }
         for _ in 0..20 {
             fleet.pass(60);

@@ -85,6 +85,37 @@ fn an_abort_returns_all_clusters_until_the_template_changes() {
     fleet.check("Progressing: a=2 Soaking, b=1 Pending, c=1 Pending, d=1 Pending");
 }
 
+// proves: ROL-retry-return
+#[test]
+fn a_retry_waits_until_all_clusters_have_returned() {
+    let mut fleet = Fleet::three_stages(json!({"minAvailable": 30}));
+    fleet.change("2");
+    for _ in 0..2 {
+        fleet.pass(60);
+    }
+    fleet.check("Progressing: a=2 Done, b=2 Done, c=2 Soaking, d=1 Pending");
+    // Members that are slow to return keep the others from it.
+    fleet.broken.insert(("a".into(), "1".into()));
+    fleet.abort();
+    fleet.run_to_rest();
+    let returning = "RolledBack: a=1 Updating, b=2 Blocked, c=2 Blocked, d=1 Pending";
+    fleet.check(returning);
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.check(returning);
+    fleet.broken.clear();
+    for _ in 0..3 {
+        fleet.run_to_rest();
+    }
+    let text = fleet.text();
+    assert!(text.contains("b=1") && text.contains("c=1"), "{text}");
+    assert_eq!(fleet.status.as_ref().unwrap().handled_request, 2);
+    for _ in 0..6 {
+        fleet.pass(60);
+    }
+    fleet.check("Completed: a=2 Done, b=2 Done, c=2 Done, d=2 Done");
+}
+
 // proves: ROL-abort
 #[test]
 fn outdated_requests_have_no_effect() {

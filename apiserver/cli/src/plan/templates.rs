@@ -1,0 +1,426 @@
+//! Plans the changes of templates: which clusters would get the new revision first, and what it
+//! changes in each.
+
+use std::collections::BTreeMap;
+
+use ::rollout::{
+    CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, preview_rollout, verified_content,
+};
+use anyhow::{Context, anyhow, bail};
+use client::{Api, ApiResource, ResourcePath, ignore_not_found};
+use interpreter::{LuaLimits, ResourceInterpreter};
+use karmada_api::resources::{BINDINGS, CLUSTERS, CUSTOMIZATIONS, WORKS};
+use karmada_api::rollout::{
+    CLUSTER_ROLLOUT_POLICIES, ROLLOUT_POLICIES, ROLLOUTS, RolloutPhase, RolloutStatus,
+};
+use karmada_api::{ResourceBinding, Rollout, names};
+use machinery::time::{Clock, SystemClock};
+use machinery::{Gvk, Object};
+use overrides::CandidateOverridePolicies;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::inputs::{ChangedObject, write_object};
+use super::policies::DefaultPolicyNamespace;
+use crate::field_differences::field_differences;
+use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides};
+use crate::printers::{format_table, single_line};
+
+/// What a changed template would do to its clusters.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TemplateChangeReport {
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Whether a cluster would get something else.
+    pub(crate) changes: bool,
+    /// The policy that stages the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    /// The first stage, and the state of the rollout then.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) stage: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) state: String,
+    pub(crate) clusters: Vec<ClusterChange>,
+    pub(crate) differences: Vec<RevisionDifference>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+/// What a cluster has, and what it would have after the first step.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClusterChange {
+    pub(crate) name: String,
+    pub(crate) stage: String,
+    /// Empty if changes of the template are not staged.
+    pub(crate) now: String,
+    pub(crate) then: String,
+    pub(crate) gets_change: bool,
+    pub(crate) reason: String,
+}
+
+/// How the change differs from what some clusters have.
+#[derive(Debug, Serialize)]
+pub(crate) struct RevisionDifference {
+    /// Empty if changes of the template are not staged.
+    pub(crate) revision: String,
+    pub(crate) clusters: Vec<String>,
+    /// Each as `path: old -> new`.
+    pub(crate) fields: Vec<String>,
+}
+
+/// A template before and after its change, with the binding that it has.
+struct ChangedTemplate<'a> {
+    resource: &'a ApiResource,
+    change: ChangedObject,
+    /// The template after the change, with replicas that are the same at any scale.
+    tree: Value,
+    binding: Option<Object>,
+}
+
+/// Plans the changed templates of files, one after the other.
+pub(crate) async fn plan_templates(
+    api: &dyn Api,
+    documents: Vec<Value>,
+    namespace: DefaultPolicyNamespace<'_>,
+) -> anyhow::Result<Vec<TemplateChangeReport>> {
+    if documents.is_empty() {
+        return Ok(Vec::new());
+    }
+    let served = api.discover().await?.resources;
+    let customizations = list_all(api, &CUSTOMIZATIONS, "").await?;
+    let interpreter =
+        ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
+    let clusters = list_all(api, &CLUSTERS, "").await?;
+    let mut reports = Vec::new();
+    for mut document in documents {
+        let resource = find_served(&served, &document)?;
+        if !resource.namespaced {
+            bail!(
+                "{} is cluster-scoped; changes of such templates are not staged",
+                resource.kind
+            );
+        }
+        namespace.set_namespace(&mut document)?;
+        let template = read_template(api, &interpreter, resource, document).await?;
+        reports.push(plan_template(api, &template, &clusters).await?);
+    }
+    Ok(reports)
+}
+
+fn find_served<'a>(served: &'a [ApiResource], document: &Value) -> anyhow::Result<&'a ApiResource> {
+    let text = |field: &str| document[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let mut resources = served.iter();
+    resources
+        .find(|r| r.kind == kind && r.resource.api_version() == version)
+        .with_context(|| format!("the server does not serve {kind:?} of {version:?}"))
+}
+
+async fn read_template<'a>(
+    api: &dyn Api,
+    interpreter: &ResourceInterpreter,
+    resource: &'a ApiResource,
+    document: Value,
+) -> anyhow::Result<ChangedTemplate<'a>> {
+    let change = write_object(api, &resource.resource, document, ("template", true)).await?;
+    let name = names::binding_name(&resource.kind, change.after.name());
+    let at = ResourcePath::object(&BINDINGS, change.after.namespace(), &name);
+    let binding = ignore_not_found(api.get(at).await)?;
+    let mut tree = change.after.value()?;
+    tree["apiVersion"] = resource.resource.api_version().into();
+    tree["kind"] = resource.kind.as_str().into();
+    let view = binding.as_ref().map(|b| b.decode::<ResourceBinding>());
+    if view
+        .transpose()?
+        .is_some_and(|view| view.spec.is_workload())
+    {
+        let revised = interpreter
+            .revise_replica(&kind_of(resource), tree, 0)
+            .await;
+        tree = revised.map_err(|error| anyhow!("the replicas are unknown: {error}"))?;
+    }
+    Ok(ChangedTemplate {
+        resource,
+        change,
+        tree,
+        binding,
+    })
+}
+
+fn kind_of(resource: &ApiResource) -> Gvk {
+    let gvr = &resource.resource;
+    Gvk::new(
+        gvr.group.clone(),
+        gvr.version.clone(),
+        resource.kind.clone(),
+    )
+}
+
+async fn plan_template(
+    api: &dyn Api,
+    template: &ChangedTemplate<'_>,
+    clusters: &[Object],
+) -> anyhow::Result<TemplateChangeReport> {
+    let after = &template.change.after;
+    let mut report = TemplateChangeReport {
+        kind: template.resource.kind.clone(),
+        namespace: after.namespace().to_owned(),
+        name: after.name().to_owned(),
+        ..TemplateChangeReport::default()
+    };
+    let Some(binding) = &template.binding else {
+        report.notes.push(
+            "it is not propagated yet: the first revision goes to all clusters at once".to_owned(),
+        );
+        return Ok(report);
+    };
+    let kind = kind_of(template.resource);
+    let at = ResourcePath::object(&ROLLOUTS, after.namespace(), binding.name());
+    let rollout = ignore_not_found(api.get(at).await)?;
+    let mut policies = list_all(api, &ROLLOUT_POLICIES, after.namespace()).await?;
+    policies.extend(list_all(api, &CLUSTER_ROLLOUT_POLICIES, "").await?);
+    let scope = ListedPolicyNamespaces::Namespace(after.namespace());
+    let candidates = CandidateOverridePolicies::of_objects(&list_overrides(api, scope).await?);
+    let preview = preview_rollout(RolloutPreviewInput {
+        kind: &kind,
+        template: after,
+        tree: template.tree.clone(),
+        overrides: &candidates,
+        binding,
+        rollout: rollout.as_ref(),
+        policies: &policies,
+        clusters,
+        works: &works_of(api, binding).await?,
+        now: SystemClock.now(),
+    });
+    match preview.map_err(anyhow::Error::msg)? {
+        Some(preview) => {
+            let before = rollout.as_ref().map(|rollout| rollout.decode::<Rollout>());
+            let before = before.transpose()?;
+            let before = before.as_ref().and_then(|view| view.status.as_ref());
+            report.add_stages(&preview, before);
+            add_differences(api, template, binding, &mut report).await?;
+        }
+        None => report.add_unstaged(template, binding)?,
+    }
+    report.changes = report.differences.iter().any(|d| !d.fields.is_empty());
+    Ok(report)
+}
+
+/// The Works of the target clusters of a binding that exist.
+async fn works_of(api: &dyn Api, binding: &Object) -> anyhow::Result<Vec<Object>> {
+    let view = binding.decode::<ResourceBinding>()?;
+    let resource = &view.spec.resource;
+    let name = names::work_name(&resource.kind, &resource.name, &resource.namespace);
+    let mut works = Vec::new();
+    for target in view.spec.targets() {
+        let namespace = names::execution_space_name(&target.name);
+        let at = ResourcePath::object(&WORKS, &namespace, &name);
+        works.extend(ignore_not_found(api.get(at).await)?);
+    }
+    Ok(works)
+}
+
+/// How the change differs from the revisions that clusters have.
+async fn add_differences(
+    api: &dyn Api,
+    template: &ChangedTemplate<'_>,
+    binding: &Object,
+    report: &mut TemplateChangeReport,
+) -> anyhow::Result<()> {
+    let mut by_revision: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for cluster in report.clusters.iter().filter(|c| !c.now.is_empty()) {
+        by_revision
+            .entry(&cluster.now)
+            .or_default()
+            .push(cluster.name.clone());
+    }
+    let mut differences = Vec::new();
+    for (revision, clusters) in by_revision {
+        let at = ResourcePath::object(&CONTROLLER_REVISIONS, binding.namespace(), revision);
+        let object = api.get(at).await?;
+        let content = verified_content(binding.name(), &object).map_err(anyhow::Error::msg)?;
+        differences.push(RevisionDifference {
+            revision: revision.to_owned(),
+            clusters,
+            fields: changed_fields(&content["template"], &template.tree),
+        });
+    }
+    report.differences = differences;
+    Ok(())
+}
+
+fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
+    let differences = field_differences(before, after);
+    differences.iter().map(ToString::to_string).collect()
+}
+
+impl TemplateChangeReport {
+    fn add_stages(&mut self, preview: &RolloutPreview, before: Option<&RolloutStatus>) {
+        let target = &preview.status.target_revision;
+        self.policy = Some(preview.policy.clone());
+        self.state.clone_from(&preview.status.state);
+        self.stage.clone_from(&preview.status.stage);
+        for stage in &preview.status.stages {
+            let clusters = stage.clusters.iter();
+            for cluster in clusters.filter(|c| c.phase != RolloutPhase::Skipped) {
+                let now = before.and_then(|status| status.cluster(&cluster.name));
+                let now = now.map(|now| now.revision.clone()).unwrap_or_default();
+                self.clusters.push(ClusterChange {
+                    name: cluster.name.clone(),
+                    stage: stage.name.clone(),
+                    gets_change: cluster.revision == *target && now != *target,
+                    now,
+                    then: cluster.revision.clone(),
+                    reason: match &*cluster.message {
+                        "" => cluster.reason.clone(),
+                        message => format!("{}: {message}", cluster.reason),
+                    },
+                });
+            }
+        }
+        self.note_missing(&preview.missing_clusters);
+    }
+
+    fn note_missing(&mut self, names: &[String]) {
+        if !names.is_empty() {
+            let names = names.join(", ");
+            self.notes
+                .push(format!("stages name clusters that do not exist: {names}"));
+        }
+    }
+
+    /// Without a policy, all clusters get the change at once.
+    fn add_unstaged(
+        &mut self,
+        template: &ChangedTemplate<'_>,
+        binding: &Object,
+    ) -> anyhow::Result<()> {
+        let before = template.change.before.as_ref();
+        let before = before.map(Object::value).transpose()?.unwrap_or_default();
+        let view = binding.decode::<ResourceBinding>()?;
+        let targets = view.spec.targets().into_iter();
+        let names: Vec<String> = targets.map(|target| target.name.clone()).collect();
+        let fields = changed_fields(&before, &template.change.after.value()?);
+        let change = |name: &String| ClusterChange {
+            name: name.clone(),
+            stage: String::new(),
+            now: String::new(),
+            then: String::new(),
+            gets_change: !fields.is_empty(),
+            reason: String::new(),
+        };
+        self.clusters = names.iter().map(change).collect();
+        self.differences = vec![RevisionDifference {
+            revision: String::new(),
+            clusters: names,
+            fields,
+        }];
+        Ok(())
+    }
+
+    /// The report as lines of text.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let template = format!("{} {}/{}", self.kind, self.namespace, self.name);
+        let begin = match (&self.policy, &*self.stage) {
+            _ if !self.changes => "nothing of a revision changes".to_owned(),
+            (None, _) => {
+                "no RolloutPolicy selects it, all clusters get the change at once".to_owned()
+            }
+            (Some(policy), "") => format!("{policy} lets all clusters get the change at once"),
+            (Some(policy), stage) => {
+                format!(
+                    "{policy} stages the change, {stage} is the first stage ({})",
+                    self.state
+                )
+            }
+        };
+        let mut lines = vec![format!("{template}: {begin}")];
+        if self.changes {
+            let row = |cluster: &ClusterChange| {
+                let then = match cluster.gets_change {
+                    true => "the change",
+                    false => "stays",
+                };
+                vec![
+                    cluster.name.clone(),
+                    cluster.stage.clone(),
+                    cluster.now.clone(),
+                    then.to_owned(),
+                    cluster.reason.clone(),
+                ]
+            };
+            let rows: Vec<Vec<String>> = self.clusters.iter().map(row).collect();
+            lines.push(format_table(
+                &["CLUSTER", "STAGE", "NOW", "FIRST", "NOTE"],
+                &rows,
+            ));
+        }
+        for difference in self.differences.iter().filter(|d| !d.fields.is_empty()) {
+            let clusters = difference.clusters.join(", ");
+            lines.push(match &*difference.revision {
+                "" => format!("Changes in {clusters}:"),
+                revision => format!("Changes of {revision} ({clusters}):"),
+            });
+            let fields = difference.fields.iter();
+            lines.extend(fields.map(|field| format!("  {}", single_line(field))));
+        }
+        let notes = self.notes.iter();
+        lines.extend(notes.map(|note| format!("NOTE: {}", single_line(note))));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: CLI-plan-rollout
+    #[test]
+    fn a_staged_change_says_who_gets_it_first_and_what_it_changes() {
+        let cluster = |name: &str, stage: &str, gets_change: bool, reason: &str| ClusterChange {
+            name: name.into(),
+            stage: stage.into(),
+            now: "web-1".into(),
+            then: if gets_change { "web-2" } else { "web-1" }.into(),
+            gets_change,
+            reason: reason.into(),
+        };
+        let report = TemplateChangeReport {
+            kind: "Deployment".into(),
+            namespace: "n".into(),
+            name: "web".into(),
+            changes: true,
+            policy: Some("RolloutPolicy web".into()),
+            stage: "canary".into(),
+            state: "Progressing".into(),
+            clusters: vec![
+                cluster("a", "canary", true, ""),
+                cluster("b", "rest", false, "WaitingForStage"),
+            ],
+            differences: vec![RevisionDifference {
+                revision: "web-1".into(),
+                clusters: vec!["a".into(), "b".into()],
+                fields: changed_fields(
+                    &serde_json::json!({"spec": {"image": "nginx:1"}}),
+                    &serde_json::json!({"spec": {"image": "nginx:2\n"}}),
+                ),
+            }],
+            notes: vec!["stages name clusters that do not exist: z".into()],
+        };
+        let expected = "\
+Deployment n/web: RolloutPolicy web stages the change, canary is the first stage (Progressing)
+CLUSTER   STAGE    NOW     FIRST        NOTE
+a         canary   web-1   the change   -
+b         rest     web-1   stays        WaitingForStage
+Changes of web-1 (a, b):
+  spec.image: \"nginx:1\" -> \"nginx:2\\n\"
+NOTE: stages name clusters that do not exist: z";
+        assert_eq!(report.lines().join("\n"), expected);
+    }
+}

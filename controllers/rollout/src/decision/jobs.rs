@@ -1,0 +1,166 @@
+//! Decides about the Jobs of stages. A Job is started once all clusters of its stage have ended, in
+//! those that are done, and the stage ends when it has succeeded.
+//!
+//! The status names a Job before it is created. Its name is that of no other one, so that it runs
+//! once, whoever creates it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use karmada_api::rollout::{
+    JobGate, ON_FAILURE_CONTINUE, RolloutPhase, RolloutStatus, StageJobState, StageJobStatus,
+};
+use machinery::time;
+use sha2::{Digest, Sha256};
+
+use super::clusters::{StageGates, api_time};
+use super::input::{DecisionInput, JobOutcome};
+use super::step::RolloutStep;
+
+/// The characters of the name of the CronJob in the name of a Job, which has at most 63.
+const MAX_NAME_PREFIX: usize = 42;
+const HASH_BYTES: usize = 5;
+
+/// The Jobs of the stages of a policy, which belong to one revision.
+pub(super) fn carried_over(
+    input: &DecisionInput<'_>,
+    previous: &RolloutStatus,
+) -> Vec<Option<StageJobStatus>> {
+    let is_same = previous.target_revision == input.target;
+    let stages = input.policy.stages.iter();
+    let job = stages.map(|stage| {
+        stage.gates.job.as_ref().filter(|_| is_same)?;
+        let mut before = previous.stages.iter();
+        before.find(|other| other.name == stage.name)?.job.clone()
+    });
+    job.collect()
+}
+
+impl<'a> RolloutStep<'a> {
+    /// Moves the Jobs that run to their next state. A rollout that returns has no use for them.
+    pub(super) fn observe_jobs(&mut self) {
+        let (now, is_staged) = (self.input.now, self.is_staged());
+        let deadline = StageGates::new(self.input.policy, None).deadline;
+        for slot in &mut self.jobs {
+            let Some(job) = slot.as_mut().filter(|job| !job.state.is_final()) else {
+                continue;
+            };
+            if !is_staged {
+                *slot = None;
+                continue;
+            }
+            let mut observations = self.input.jobs.iter();
+            let observation = observations.find(|observation| observation.name == job.name);
+            match observation.map(|observation| &observation.outcome) {
+                Some(JobOutcome::Succeeded) => {
+                    finish(job, StageJobState::Succeeded, "", &api_time(now));
+                }
+                Some(JobOutcome::Failed(reason)) => {
+                    finish(job, StageJobState::Failed, reason, &api_time(now));
+                }
+                _ if remaining(job, deadline, now).is_zero() => {
+                    let reason = "it has not completed within progressDeadline";
+                    finish(job, StageJobState::Failed, reason, &api_time(now));
+                }
+                Some(JobOutcome::Running) => job.state = StageJobState::Running,
+                None => {}
+            }
+        }
+    }
+
+    /// Starts the Job of the first stage that has not ended, if only the Job is missing.
+    pub(super) fn start_job(&mut self) {
+        let stage = self.frontier();
+        let Some(gate) = self.job_gate(stage).filter(|_| self.has_open_job(stage)) else {
+            return;
+        };
+        if self.first_stage_with_open_clusters() == stage || self.jobs[stage].is_some() {
+            return;
+        }
+        self.started_jobs = self.started_jobs.saturating_add(1);
+        let key = [self.input.target, self.stage_name(stage)];
+        self.jobs[stage] = Some(StageJobStatus {
+            name: job_name(&gate.cron_job, key, self.started_jobs),
+            since: api_time(self.input.now),
+            ..StageJobStatus::default()
+        });
+    }
+
+    fn job_gate(&self, stage: usize) -> Option<&'a JobGate> {
+        self.stage(stage)?.gates.job.as_ref()
+    }
+
+    /// Whether a stage awaits its Job, which runs in the clusters that are done.
+    fn has_open_job(&self, stage: usize) -> bool {
+        let goal = self.goal();
+        let mut members = self.clusters.iter().filter(|c| c.stage == stage);
+        self.job_gate(stage).is_some()
+            && self.is_staged()
+            && members.any(|c| c.has(goal) && c.status.phase == RolloutPhase::Done)
+            && match self.job_state(stage) {
+                Some(StageJobState::Succeeded) => false,
+                Some(StageJobState::Failed) => self.input.policy.on_failure != ON_FAILURE_CONTINUE,
+                _ => true,
+            }
+    }
+
+    pub(super) fn job_state(&self, stage: usize) -> Option<StageJobState> {
+        let job = self.jobs.get(stage)?.as_ref()?;
+        Some(job.state)
+    }
+
+    /// The first stage that awaits its Job; the number of stages if none does.
+    pub(super) fn first_stage_with_open_job(&self) -> usize {
+        let mut stages = 0..self.jobs.len();
+        let first = stages.find(|stage| self.has_open_job(*stage));
+        first.unwrap_or(self.stage_count())
+    }
+
+    pub(super) fn has_failed_job(&self) -> bool {
+        let mut jobs = self.jobs.iter().flatten();
+        jobs.any(|job| job.state == StageJobState::Failed)
+    }
+
+    /// Lets Jobs that have failed run again, or all.
+    pub(super) fn restart_jobs(&mut self, all: bool) {
+        for slot in &mut self.jobs {
+            let has_failed = |job: &StageJobStatus| job.state == StageJobState::Failed;
+            if all || slot.as_ref().is_some_and(has_failed) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// After how long the first Job that runs is late.
+    pub(super) fn job_wake(&self) -> Option<Duration> {
+        let deadline = StageGates::new(self.input.policy, None).deadline;
+        let running = self.jobs.iter().flatten();
+        let running = running.filter(|job| !job.state.is_final());
+        running
+            .map(|job| remaining(job, deadline, self.input.now))
+            .min()
+    }
+}
+
+fn finish(job: &mut StageJobStatus, state: StageJobState, message: &str, since: &str) {
+    job.state = state;
+    message.clone_into(&mut job.message);
+    since.clone_into(&mut job.since);
+}
+
+/// How long a Job may still run.
+fn remaining(job: &StageJobStatus, deadline: Duration, now: Timestamp) -> Duration {
+    let since = time::parse(&job.since);
+    let elapsed = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+    let deadline = SignedDuration::try_from(deadline).unwrap_or(SignedDuration::MAX);
+    Duration::try_from(deadline.saturating_sub(elapsed)).unwrap_or_default()
+}
+
+/// The name of the Job with a number, for a revision and a stage.
+fn job_name(cron_job: &str, [revision, stage]: [&str; 2], number: i64) -> String {
+    let hash = Sha256::digest(format!("{revision}/{stage}/{number}").as_bytes());
+    let hash = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}"));
+    let prefix: String = cron_job.chars().take(MAX_NAME_PREFIX).collect();
+    let prefix = prefix.trim_end_matches(['-', '.']);
+    format!("{prefix}-{}", hash.collect::<String>())
+}

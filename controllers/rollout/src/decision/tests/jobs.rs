@@ -1,0 +1,179 @@
+//! Scenarios of the Jobs that stages await.
+
+use karmada_api::rollout::{RolloutPhase, StageJobStatus};
+use serde_json::{Value, json};
+
+use super::fleet::Fleet;
+use crate::decision::JobOutcome;
+
+/// Two stages, of which the first one has the clusters a and b and awaits a Job.
+fn fleet(more: Value) -> Fleet {
+    let gates = json!({"job": {"cronJob": "smoke"}});
+    let stages = json!([{"name": "first", "gates": gates}, {"name": "second"}]);
+    let mut policy = json!({"stages": stages, "progressDeadline": "10m"});
+    let fields = policy.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0), ("c", 1)]);
+    fleet.job_outcome = JobOutcome::Running;
+    fleet
+}
+
+fn job(fleet: &Fleet) -> StageJobStatus {
+    let stages = &fleet.status.as_ref().unwrap().stages;
+    stages[0].job.clone().unwrap()
+}
+
+// proves: ROL-job
+#[test]
+fn a_stage_ends_once_its_job_has_succeeded() {
+    let mut fleet = fleet(json!({"failureBudget": 1}));
+    assert_eq!(fleet.job_text(0), "", "the first revision is no change");
+    // A cluster that has failed within the budget has no Job, and holds it up no longer.
+    fleet.broken.insert(("b".into(), "2".into()));
+    fleet.change("2");
+    assert_eq!(fleet.job_text(0), "");
+    fleet.pass(600);
+    fleet.check("Progressing: a=2 Done, b=2 Failed, c=1 Pending");
+    assert_eq!(fleet.job_text(0), "Running: ");
+    let status = fleet.status.clone().unwrap();
+    assert_eq!(status.stages[0].phase, RolloutPhase::Soaking);
+    assert_eq!((&*status.stage, status.started_jobs), ("first", 1));
+    let name = job(&fleet).name;
+    assert!(name.starts_with("smoke-") && name.len() == 16, "{name}");
+    // It goes on while the rollout is paused.
+    fleet.spec.paused = true;
+    fleet.pass(60);
+    fleet.job_outcome = JobOutcome::Succeeded;
+    fleet.run_to_rest();
+    assert_eq!(fleet.job_text(0), "Succeeded: ");
+    fleet.check("Paused: a=2 Done, b=2 Failed, c=1 Blocked");
+    fleet.spec.paused = false;
+    fleet.run_to_rest();
+    fleet.check("Degraded: a=2 Done, b=2 Failed, c=2 Done");
+    // The next rollout has a Job of its own.
+    fleet.change("3");
+    fleet.check("Completed: a=3 Done, b=3 Done, c=3 Done");
+    assert_ne!(job(&fleet).name, name);
+    assert_eq!(fleet.status.unwrap().started_jobs, 2);
+}
+
+// proves: ROL-job-once
+#[test]
+fn a_job_is_named_before_it_is_made_and_keeps_its_name() {
+    let mut fleet = fleet(json!({}));
+    fleet.spec.paused = true;
+    fleet.change("2");
+    fleet.spec.paused = false;
+    fleet.step();
+    fleet.deliver();
+    fleet.step();
+    let pending = job(&fleet);
+    assert_eq!(pending.state.as_str(), "Pending");
+    for _ in 0..3 {
+        // Whoever continues finds the same name.
+        let mut successor = fleet.clone();
+        successor.step();
+        fleet.step();
+        assert_eq!(successor.status, fleet.status);
+        assert_eq!(job(&fleet).name, pending.name);
+    }
+    assert_eq!(fleet.status.unwrap().started_jobs, 1);
+}
+
+// proves: ROL-job-failed
+#[test]
+fn a_failed_job_is_a_failure_of_its_stage() {
+    let failed = JobOutcome::Failed("backoff limit".into());
+    for (on_failure, expected, text) in [
+        (
+            "Pause",
+            "JobFailed: a=2 Done, b=2 Done, c=1 Pending",
+            "Failed: backoff limit",
+        ),
+        (
+            "Rollback",
+            "RolledBack: a=1 Done, b=1 Done, c=1 Done",
+            "Failed: backoff limit",
+        ),
+        (
+            "Continue",
+            "Degraded: a=2 Done, b=2 Done, c=2 Done",
+            "Failed: backoff limit",
+        ),
+    ] {
+        let mut fleet = fleet(json!({"onFailure": on_failure, "failureBudget": 3}));
+        fleet.job_outcome = failed.clone();
+        fleet.change("2");
+        fleet.check(expected);
+        assert_eq!(fleet.job_text(0), text, "{on_failure}");
+        let conditions = &fleet.status.as_ref().unwrap().conditions;
+        let mut degraded = conditions.iter().filter(|c| c.condition_type == "Degraded");
+        assert!(degraded.all(|condition| condition.status == "True"));
+        // A retry runs it again, under another name.
+        let name = job(&fleet).name;
+        fleet.job_outcome = JobOutcome::Succeeded;
+        fleet.retry();
+        fleet.run_to_rest();
+        fleet.check("Completed: a=2 Done, b=2 Done, c=2 Done");
+        assert_ne!(job(&fleet).name, name, "{on_failure}");
+    }
+}
+
+// proves: ROL-job-failed
+#[test]
+fn a_job_that_does_not_complete_has_failed() {
+    let mut fleet = fleet(json!({}));
+    fleet.change("2");
+    fleet.pass(599);
+    assert_eq!(fleet.job_text(0), "Running: ");
+    fleet.pass_to_next();
+    let text = "Failed: it has not completed within progressDeadline";
+    assert_eq!(fleet.job_text(0), text);
+    fleet.check("JobFailed: a=2 Done, b=2 Done, c=1 Pending");
+    // What becomes of it later changes nothing.
+    fleet.job_outcome = JobOutcome::Succeeded;
+    fleet.pass(60);
+    assert_eq!(fleet.job_text(0), text);
+}
+
+// proves: ROL-job-rerun
+#[test]
+fn a_job_belongs_to_one_rollout() {
+    let mut fleet = fleet(json!({}));
+    fleet.change("2");
+    let first = job(&fleet).name;
+    // A rollout that returns has no use for it, and its retry runs another one.
+    fleet.abort();
+    fleet.run_to_rest();
+    fleet.check("RolledBack: a=1 Done, b=1 Done, c=1 Done");
+    assert_eq!(fleet.job_text(0), "");
+    fleet.retry();
+    fleet.run_to_rest();
+    let second = job(&fleet).name;
+    assert_ne!(second, first);
+    // Nor has a newer revision that overtakes, which runs its own.
+    fleet.change("3");
+    let third = job(&fleet).name;
+    // A cluster that joins its stage later does not run it again.
+    fleet.job_outcome = JobOutcome::Succeeded;
+    fleet.spec.paused = true;
+    fleet.run_to_rest();
+    fleet.join("d", 0);
+    fleet.spec.paused = false;
+    fleet.run_to_rest();
+    fleet.check("Completed: a=3 Done, b=3 Done, d=3 Done, c=3 Done");
+    assert_eq!(job(&fleet).name, third);
+    assert_ne!(third, second);
+    assert_eq!(fleet.status.unwrap().started_jobs, 3);
+}
+
+// proves: ROL-job
+#[test]
+fn a_stage_without_clusters_that_are_done_awaits_no_job() {
+    let mut fleet = fleet(json!({"failureBudget": 2}));
+    fleet.cluster("a").reachable = false;
+    fleet.leave("b");
+    fleet.change("2");
+    fleet.check("Degraded: a=2 Failed, c=2 Done");
+    assert_eq!(fleet.job_text(0), "");
+}
