@@ -1,4 +1,4 @@
-//! The search, the global proxy and the fleet view in aggregated mode: through a kube-apiserver, from the cache of
+//! The search and the global proxy in aggregated mode: through a kube-apiserver, from the cache of
 //! a member.
 
 use harness::ApiServerClient;
@@ -45,8 +45,6 @@ pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane, member:
     let paths = [
         format!("{GROUP}/search/cache/{native}"),
         format!("{GROUP}/proxying/karmada/proxy/{native}"),
-        // The fleet view, which needs no ResourceRegistry.
-        format!("{GROUP}/proxying/fleet/proxy/{native}"),
     ];
     for path in &paths {
         wait_until(path, async || {

@@ -24,7 +24,7 @@ fn get(host: &str, path: &str, cookie: &str) -> String {
 fn the_printed_address_opens_the_pages() {
     let fixture = CliFixture::shared();
     let examples = fixture.examples("console");
-    let arguments: Vec<&str> = examples[0].split_whitespace().skip(1).collect();
+    let arguments: Vec<&str> = examples[0].split_whitespace().collect();
     let mut command = fixture.spawn(&arguments);
     let lines = lines_of(&mut command.child);
     let link = lines.recv_timeout(TIMEOUT).unwrap();

@@ -1,4 +1,4 @@
-//! The benchmark of a large fleet, in its smallest size: it works, and loses nothing when the server is
+//! The benchmark of a large fleet, in its smallest sizes: it works, and loses nothing when the server is
 //! killed.
 
 use fleet_benchmark::{FleetArguments, FleetSize, run};
@@ -7,10 +7,19 @@ use crate::flow::fleet::BINARY;
 
 #[test]
 fn the_fleet_benchmark_runs() {
+    check("smoke", true);
+}
+
+#[test]
+fn the_benchmark_of_rollouts_runs() {
+    check("rollout-smoke", false);
+}
+
+fn check(size: &str, kill: bool) {
     let arguments = FleetArguments {
-        size: FleetSize::find("smoke").unwrap(),
+        size: FleetSize::find(size).unwrap(),
         server: BINARY.into(),
-        kill: true,
+        kill,
     };
     let report = run(&arguments).unwrap();
     assert_eq!(report.violations, Vec::<String>::new());

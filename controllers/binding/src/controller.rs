@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use crate::changed_override_policies::ChangedOverridePolicies;
 use crate::event_filter::needs_reconcile;
 use crate::gated_targets::{follow_gates, within_gate};
+use crate::kept_replicas::with_kept_replicas;
 use crate::manifest::{PerClusterManifestPreparer, WorkSource, binding_id};
 use crate::metrics::SYNC_WORK_OUTCOMES;
 use crate::removed_bindings::RemovedBindings;
@@ -298,7 +299,14 @@ impl BindingController {
 
     async fn sync_binding(&self, binding: &Object) -> Result<ReconcileAction, Error> {
         let view = binding.decode::<ResourceBinding>()?;
-        let view = within_gate(view, self.namespace_gates.clusters_of(binding.namespace()));
+        let gate = self.namespace_gates.clusters_of(binding.namespace());
+        let template_uid = &view.spec.resource.uid;
+        let Some(mut kept) = self.revisions.kept_replicas(binding, template_uid) else {
+            // The event of the Rollout leads here again.
+            return Ok(ReconcileAction::Done);
+        };
+        kept.retain(|cluster, _| gate.as_ref().is_none_or(|gate| gate.contains(cluster)));
+        let view = with_kept_replicas(within_gate(view, gate), &kept);
         let spec = &view.spec;
         let of = &spec.resource;
         let kind = Gvk::from_api_version(&of.api_version, &of.kind);
@@ -308,7 +316,7 @@ impl BindingController {
         }
         let targets = spec.targets();
         let works = self.works_of(&binding.meta().key(), binding_id(binding));
-        let cleanup = plan_cleanup(spec, &works);
+        let cleanup = plan_cleanup(spec, &works, |cluster| kept.contains_key(cluster));
         let mut failed = Vec::new();
         for orphan in cleanup.orphans {
             let deleted = self.works.delete(orphan).await;

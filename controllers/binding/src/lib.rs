@@ -10,6 +10,7 @@ mod changed_override_policies;
 mod controller;
 mod event_filter;
 mod gated_targets;
+mod kept_replicas;
 mod manifest;
 mod metrics;
 mod override_event_handler;

@@ -14,10 +14,12 @@ pub(crate) struct WorkCleanupDecision<'a> {
     pub(crate) must_wait: bool,
 }
 
-/// Ignores Works outside of execution namespaces.
+/// Ignores Works outside of execution namespaces. `keeps_replicas`: whether a cluster has replicas
+/// that the Rollout does not release yet.
 pub(crate) fn plan_cleanup<'a>(
     spec: &ResourceBindingSpec,
     works: &'a [Object],
+    keeps_replicas: impl Fn(&str) -> bool,
 ) -> WorkCleanupDecision<'a> {
     let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
     let mut decision = WorkCleanupDecision::default();
@@ -26,7 +28,7 @@ pub(crate) fn plan_cleanup<'a>(
             continue;
         };
         decision.must_wait |= purged.contains(cluster);
-        if !existing.contains(cluster) {
+        if !existing.contains(cluster) && !keeps_replicas(cluster) {
             decision.orphans.push(work);
         }
     }
@@ -46,7 +48,7 @@ mod tests {
         };
         let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
         let parsed: ResourceBindingSpec = serde_json::from_value(spec.clone()).unwrap();
-        let actual = plan_cleanup(&parsed, &works);
+        let actual = plan_cleanup(&parsed, &works, |_| false);
         let found_orphans: Vec<_> = actual.orphans.iter().map(|w| w.namespace()).collect();
         assert_eq!(
             (found_orphans.as_slice(), actual.must_wait),

@@ -107,7 +107,7 @@ impl WorkSimulation {
         let view = binding.decode::<ResourceBinding>()?;
         let view = within_gate(view, case.namespace_gate.clone());
         let works = self.works_of(binding);
-        let cleanup = plan_cleanup(&view.spec, &works);
+        let cleanup = plan_cleanup(&view.spec, &works, |_| false);
         let orphans = cleanup.orphans.into_iter().filter(|w| !w.meta().deleting);
         let orphans = orphans.filter_map(|work| cluster_of_execution_space(work.namespace()));
         let mut changes: Vec<SimulatedWork> = orphans

@@ -19,7 +19,7 @@ use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
 use karmada_api::well_known_keys::BINDING_NAME;
-use karmada_api::{ResourceBinding, Rollout, RolloutPolicy};
+use karmada_api::{ResourceBinding, ResourceBindingSpec, Rollout, RolloutPolicy, TargetCluster};
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use overrides::OverrideManager;
@@ -277,15 +277,22 @@ impl RolloutController {
         };
         let view = rollout.decode::<Rollout>()?;
         let spec = &staged.policy.policy.spec;
-        let targets = staged.view.spec.targets();
-        let mut targets = observe_targets(
-            spec,
-            &staged.view.spec.resource,
-            &targets,
-            |name| self.clusters.get(name),
-            |namespace, name| self.works.get(namespace, name),
-            |name| revisions.iter().any(|revision| revision.name() == name),
-        );
+        let leaving = leaving_clusters(&staged.view.spec, view.status.as_ref());
+        // Batches are counted by the manifest, and Works of clusters that are leaving stay as they are.
+        let has_batches = spec.stages.iter().any(|stage| !stage.batches.is_empty());
+        let observe = |clusters: &[&TargetCluster], reads_manifests: bool| {
+            observe_targets(
+                spec,
+                &staged.view.spec.resource,
+                clusters,
+                |name| self.clusters.get(name),
+                |namespace, name| self.works.get(namespace, name),
+                reads_manifests,
+                |name| revisions.iter().any(|revision| revision.name() == name),
+            )
+        };
+        let mut targets = observe(&staged.view.spec.targets(), has_batches);
+        let leaving = observe(&leaving.iter().collect::<Vec<_>>(), true);
         let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
         let jobs = self.jobs.observe(&rollout, view.status.as_ref(), spec);
         let jobs = jobs.await?;
@@ -298,6 +305,8 @@ impl RolloutController {
             previous: view.status.as_ref(),
             targets: &targets,
             jobs: &jobs,
+            binding_generation: staged.binding.meta().generation,
+            leaving: &leaving,
             now: self.clock.now(),
         });
         let mut status = decision.status;
@@ -308,6 +317,7 @@ impl RolloutController {
         let writer = StatusWriter::new(&*self.api, "rollout");
         if changed {
             writer.update(&ROLLOUTS, &rollout, body).await?;
+            self.report_given_up(staged, &decision.given_up);
         } else {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
@@ -315,6 +325,16 @@ impl RolloutController {
         }
         let next = decision.next.into_iter().chain(next_query).min();
         Ok(next.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+    }
+
+    /// Records the clusters that lose replicas at the deadline though too few others are available.
+    fn report_given_up(&self, staged: &PolicedTemplate<'_>, given_up: &[String]) {
+        let mapping = staged.mapping;
+        let about = InvolvedObject::new(&mapping.api_version, mapping.kind(), staged.template);
+        for reason in given_up {
+            let text = format!("Replicas are not kept any longer in {reason}.");
+            self.recorder.warning(&about, "MinAvailableGivenUp", text);
+        }
     }
 
     /// Gives the targets the latest results of the queries that they await; returns after how long
@@ -441,6 +461,24 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
+}
+
+/// The clusters that keep replicas by a status, and are no targets any more. From those that an
+/// eviction purges directly, all replicas go first.
+fn leaving_clusters(
+    spec: &ResourceBindingSpec,
+    status: Option<&RolloutStatus>,
+) -> Vec<TargetCluster> {
+    let (targets, purged) = (spec.targets(), spec.purged_clusters());
+    let is_leaving =
+        |name: &str| !purged.contains(name) && !targets.iter().any(|target| target.name == name);
+    let kept = status.into_iter().flat_map(|status| &status.replicas);
+    kept.filter(|kept| is_leaving(&kept.cluster))
+        .map(|kept| TargetCluster {
+            name: kept.cluster.clone(),
+            ..TargetCluster::default()
+        })
+        .collect()
 }
 
 pub(crate) fn has_partition(kind: &Gvk) -> bool {

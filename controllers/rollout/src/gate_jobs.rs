@@ -243,7 +243,7 @@ fn refusal(error: client::Error) -> Result<Option<JobOutcome>, Error> {
 }
 
 fn outcome_of(job: &Object) -> JobOutcome {
-    let view = machinery::json::from_slice::<FinishedJob>(job.bytes()).unwrap_or_default();
+    let view = machinery::json::from_slice::<FinishedJob>(&job.bytes()).unwrap_or_default();
     let condition = |kind: &str| {
         let mut conditions = view.status.conditions.iter();
         conditions.find(|c| c.condition_type == kind && c.status == "True")

@@ -26,13 +26,15 @@ struct ReportedWork {
 }
 
 /// The target clusters by name. `find_cluster` and `find_work` look up a Cluster and a Work;
-/// `is_known_revision`: whether a revision exists.
+/// `is_known_revision`: whether a revision exists. `reads_manifests`: whether the replicas of the
+/// manifests, which are large, are needed.
 pub(crate) fn observe_targets(
     policy: &RolloutPolicySpec,
     resource: &ObjectReference,
     targets: &[&TargetCluster],
     find_cluster: impl Fn(&str) -> Option<ListedCluster>,
     find_work: impl Fn(&str, &str) -> Option<Object>,
+    reads_manifests: bool,
     is_known_revision: impl Fn(&str) -> bool,
 ) -> Vec<ObservedTarget> {
     let stages = policy.stages.iter();
@@ -45,8 +47,6 @@ pub(crate) fn observe_targets(
         })
         .collect();
     let work_name = names::work_name(&resource.kind, &resource.name, &resource.namespace);
-    // Only batches are counted by the manifest, which is large.
-    let reads_manifests = policy.stages.iter().any(|stage| !stage.batches.is_empty());
     let observe = |target: &&TargetCluster| {
         let mut observed = ObservedTarget {
             name: target.name.clone(),

@@ -65,7 +65,10 @@ pub fn preview_rollout(input: RolloutPreviewInput<'_>) -> Result<Option<RolloutP
     let spec = &policy.policy.spec;
     let targets = binding.spec.targets();
     let resource = &binding.spec.resource;
-    let targets = observe_targets(spec, resource, &targets, cluster, work, |_| true);
+    let has_batches = spec.stages.iter().any(|stage| !stage.batches.is_empty());
+    let targets = observe_targets(spec, resource, &targets, cluster, work, has_batches, |_| {
+        true
+    });
     let decision = plan_next_step(DecisionInput {
         policy: spec,
         policy_id: &policy.id(),
@@ -78,6 +81,8 @@ pub fn preview_rollout(input: RolloutPreviewInput<'_>) -> Result<Option<RolloutP
         previous: view.as_ref().and_then(|view| view.status.as_ref()),
         targets: &targets,
         jobs: &[],
+        binding_generation: input.binding.meta().generation,
+        leaving: &[],
         now: input.now,
     });
     let affinities = spec

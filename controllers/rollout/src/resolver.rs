@@ -1,6 +1,7 @@
 //! Tells the binding controller which revision of a template each cluster may have.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::{Informer, InformerEvent, ListWatchSelector};
@@ -121,6 +122,33 @@ impl RevisionResolver {
             Some(rollout) => StagedTemplate::Staged(StagedRevisions { rollout }),
             None => StagedTemplate::Awaiting,
         }
+    }
+
+    /// The replicas that clusters keep, by name, whatever the binding says; `None` if the Rollout has
+    /// to decide about this version of the binding first.
+    pub fn kept_replicas(
+        &self,
+        binding: &Object,
+        template_uid: &str,
+    ) -> Option<BTreeMap<String, i64>> {
+        let key = binding.meta().key();
+        let rollout = self.rollouts.get_by_key(&key);
+        let is_of_template = |rollout: &Object| {
+            let owner = rollout.meta().controller();
+            owner.is_some_and(|owner| *owner.uid == *template_uid)
+        };
+        let view = rollout.filter(is_of_template);
+        let view = view.and_then(|rollout| rollout.decode::<Rollout>().ok());
+        let status = view.as_ref().and_then(|rollout| rollout.status.as_ref());
+        let Some(status) = status.filter(|s| s.observed_binding_generation != 0) else {
+            return Some(BTreeMap::new());
+        };
+        if status.observed_binding_generation != binding.meta().generation {
+            self.queue.add(key);
+            return None;
+        }
+        let replicas = status.replicas.iter();
+        Some(replicas.map(|r| (r.cluster.clone(), r.replicas)).collect())
     }
 
     /// Reads a revision of the template of a binding. `template`: as it is now, with its kind.

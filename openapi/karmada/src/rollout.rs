@@ -179,6 +179,9 @@ pub struct RolloutStatus {
     pub observed_generation: i64,
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_template_generation: i64,
+    /// The generation of the binding to which `replicas` belong; 0 without `minAvailable`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub observed_binding_generation: i64,
     pub policy: String,
     pub target_revision: String,
     pub stable_revision: String,
@@ -195,7 +198,24 @@ pub struct RolloutStatus {
     pub stage: String,
     pub progress: String,
     pub stages: Vec<StageRolloutStatus>,
+    /// The replicas that clusters keep, by name; none without `minAvailable`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ClusterReplicas>,
     pub conditions: Vec<Condition>,
+}
+
+/// The replicas that a cluster keeps: as many as it should have, or more while the others have too
+/// few available ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterReplicas {
+    pub cluster: String,
+    pub replicas: i64,
+    /// Since when the cluster has kept more than it should have; empty if it does not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub since: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -39,6 +39,9 @@ impl FleetArguments {
         }
         let (size, server, kill) = parsed;
         let size = size.context("no size")?;
+        if kill && size.is_staged {
+            bail!("--kill does not apply to {}", size.name);
+        }
         Ok(Some(Self { size, server, kill }))
     }
 
@@ -49,7 +52,7 @@ impl FleetArguments {
                         --server=PATH  measures this binary\n\nSizes:\n"
             .to_owned();
         for size in &SIZES {
-            let _ = writeln!(text, "  {:<10} {}", size.name, size.description);
+            let _ = writeln!(text, "  {:<13} {}", size.name, size.description);
         }
         text
     }
@@ -71,7 +74,7 @@ mod tests {
         let other = ("300x3", PathBuf::from("/other"), true);
         assert_eq!(parse("--kill --server=/other 300x3").unwrap(), Some(other));
         assert_eq!(parse("--help").unwrap(), None);
-        for wrong in ["3", "--kill", "smoke --quick"] {
+        for wrong in ["3", "--kill", "smoke --quick", "rollout --kill"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert!(FleetArguments::help().contains("1000x100"));

@@ -19,12 +19,15 @@ pub struct FleetSize {
     /// size four fifths of what it was before content was shared; it may grow by three tenths up to
     /// the largest.
     pub(crate) cpu_ratio_goal: Option<f64>,
+    /// Whether the changes of templates go through the clusters in stages; then nothing else is
+    /// measured.
+    pub(crate) is_staged: bool,
     /// A run of seconds, which shows that the benchmark works.
     pub is_smoke: bool,
 }
 
 /// All sizes, smallest first.
-pub(crate) const SIZES: [FleetSize; 6] = [
+pub(crate) const SIZES: [FleetSize; 8] = [
     FleetSize {
         name: "smoke",
         description: "6 templates with policies, overrides and ConfigMaps, in 2 of 4 clusters each",
@@ -33,6 +36,7 @@ pub(crate) const SIZES: [FleetSize; 6] = [
         groups: 2,
         has_own_policies: true,
         cpu_ratio_goal: None,
+        is_staged: false,
         is_smoke: true,
     },
     FleetSize {
@@ -43,6 +47,7 @@ pub(crate) const SIZES: [FleetSize; 6] = [
         groups: 1,
         has_own_policies: false,
         cpu_ratio_goal: Some(160.0),
+        is_staged: false,
         is_smoke: false,
     },
     FleetSize {
@@ -53,6 +58,7 @@ pub(crate) const SIZES: [FleetSize; 6] = [
         groups: 1,
         has_own_policies: true,
         cpu_ratio_goal: None,
+        is_staged: false,
         is_smoke: false,
     },
     FleetSize {
@@ -63,6 +69,7 @@ pub(crate) const SIZES: [FleetSize; 6] = [
         groups: 50,
         has_own_policies: false,
         cpu_ratio_goal: None,
+        is_staged: false,
         is_smoke: false,
     },
     FleetSize {
@@ -73,6 +80,7 @@ pub(crate) const SIZES: [FleetSize; 6] = [
         groups: 10,
         has_own_policies: false,
         cpu_ratio_goal: Some(208.0),
+        is_staged: false,
         is_smoke: false,
     },
     FleetSize {
@@ -83,9 +91,35 @@ pub(crate) const SIZES: [FleetSize; 6] = [
         groups: 200,
         has_own_policies: false,
         cpu_ratio_goal: None,
+        is_staged: false,
+        is_smoke: false,
+    },
+    FleetSize {
+        name: "rollout-smoke",
+        description: "4 templates, whose changes go through 6 clusters in 3 stages",
+        clusters: 6,
+        templates: 4,
+        groups: 1,
+        has_own_policies: false,
+        cpu_ratio_goal: None,
+        is_staged: true,
+        is_smoke: true,
+    },
+    FleetSize {
+        name: "rollout",
+        description: "100 templates, whose changes go through 100 clusters in 3 stages",
+        clusters: 100,
+        templates: 100,
+        groups: 1,
+        has_own_policies: false,
+        cpu_ratio_goal: None,
+        is_staged: true,
         is_smoke: false,
     },
 ];
+
+/// The stages of rollouts, in order.
+pub(crate) const STAGES: [&str; 3] = ["first", "second", "third"];
 
 impl FleetSize {
     /// The size with this name.
@@ -104,6 +138,16 @@ impl FleetSize {
     /// The group of a cluster or of a template.
     pub(crate) fn group_of(&self, index: usize) -> usize {
         index % self.groups
+    }
+
+    /// The index of the stage of a cluster: a tenth of the clusters are in the first stage, three
+    /// tenths in the second.
+    pub(crate) fn stage_of(&self, cluster: usize) -> usize {
+        match cluster * 10 / self.clusters {
+            0 => 0,
+            1..=3 => 1,
+            _ => 2,
+        }
     }
 
     /// The number of clusters in each group.
@@ -128,7 +172,17 @@ mod tests {
             assert_eq!(size.clusters % size.groups, 0, "{}", size.name);
         }
         let objects = SIZES.iter().map(FleetSize::member_objects);
-        let expected = [24, 900, 100_000, 200_000, 100_000, 100_000];
+        let expected = [24, 900, 100_000, 200_000, 100_000, 100_000, 24, 10_000];
         assert_eq!(objects.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn each_stage_has_clusters() {
+        let staged = SIZES.iter().filter(|size| size.is_staged);
+        let counts = staged.map(|size| {
+            let stages: Vec<usize> = (0..size.clusters).map(|c| size.stage_of(c)).collect();
+            [0, 1, 2].map(|stage| stages.iter().filter(|s| **s == stage).count())
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), [[1, 2, 3], [10, 30, 60]]);
     }
 }

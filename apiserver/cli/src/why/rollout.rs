@@ -2,7 +2,8 @@
 
 use karmada_api::Rollout;
 use karmada_api::rollout::{
-    ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageJobState, StageJobStatus,
+    ClusterReplicas, ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageJobState,
+    StageJobStatus,
 };
 use machinery::Object;
 use serde::Serialize;
@@ -27,6 +28,9 @@ pub struct RolloutSummary {
     /// The Jobs that stages have started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<StageJob>,
+    /// The clusters that keep more replicas than they should have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept_replicas: Vec<ClusterReplicas>,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,12 +68,18 @@ pub fn rollout_summary(rollout: &Object, template: &Object) -> Option<RolloutSum
         is_current: status.observed_template_generation >= template.meta().generation,
         clusters: staged_clusters(status),
         jobs: stage_jobs(status),
+        kept_replicas: kept_replicas(status),
     })
 }
 
 /// Kind and name of a policy; its uid and generation follow in the status.
 fn policy_name(policy: &str) -> &str {
     policy.split_once(' ').map_or(policy, |(name, _)| name)
+}
+
+fn kept_replicas(status: &RolloutStatus) -> Vec<ClusterReplicas> {
+    let keeping = status.replicas.iter().filter(|c| !c.since.is_empty());
+    keeping.cloned().collect()
 }
 
 fn staged_clusters(status: &RolloutStatus) -> Vec<StagedCluster> {
@@ -179,6 +189,19 @@ impl RolloutSummary {
                 job_details(&job.job)
             )
         };
-        waits.map(text).chain(jobs.map(job_text)).collect()
+        let keeps = self.kept_replicas.iter().map(|kept| {
+            let ClusterReplicas {
+                cluster,
+                replicas,
+                since,
+                message,
+            } = kept;
+            format!("{cluster} keeps {replicas} replicas since {since}: {message}")
+        });
+        waits
+            .map(text)
+            .chain(jobs.map(job_text))
+            .chain(keeps)
+            .collect()
     }
 }

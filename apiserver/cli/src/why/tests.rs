@@ -168,7 +168,7 @@ fn a_replica_preference_that_has_no_effect_says_why() {
     }
 }
 
-// proves: CLI-why-rollout, CLI-why-one-line
+// proves: CLI-why-rollout, CLI-why-one-line, ROL-kept-replicas-why
 #[test]
 fn a_staged_template_says_which_revision_each_cluster_has() {
     let mut inputs = bound_template(json!({}), json!({}), json!({}));
@@ -205,6 +205,14 @@ fn a_staged_template_says_which_revision_each_cluster_has() {
     ] {
         assert!(text.lines().any(|other| other == line), "{text}");
     }
+    rollout["status"]["replicas"] = json!([
+        {"cluster": "m1", "replicas": 2},
+        {"cluster": "m9", "replicas": 4, "since": "2026-01-01T00:00:00Z", "message": "2 are missing"},
+    ]);
+    inputs.rollout = Some(object(&rollout));
+    let pending = report::build_report(&inputs).pending;
+    let text = "m9 keeps 4 replicas since 2026-01-01T00:00:00Z: 2 are missing";
+    assert!(pending.iter().any(|line| line == text), "{pending:?}");
     rollout["status"]["observedTemplateGeneration"] = 1.into();
     inputs.rollout = Some(object(&rollout));
     let report = report::build_report(&inputs);

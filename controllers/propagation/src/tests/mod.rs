@@ -18,6 +18,8 @@ mod evictions;
 /// The record of moves and repairs.
 mod histories;
 mod host_workload;
+/// Replicas that stay while a template moves.
+mod kept_replicas;
 /// Switched kinds, gates of namespaces, objects left alone and overrides of retained fields.
 mod kubefed_options;
 mod late_watch;

@@ -125,6 +125,7 @@ async fn a_job_survives_a_restart_and_is_not_made_again() {
     assert_eq!(rollout.unwrap()["status"]["state"], "JobFailed");
     // One that is deleted while it runs is not made again either.
     plane.set_image("nginx:1").await;
+    plane.wait_for_images("nginx:1", "nginx:1").await;
     plane.complete().await;
     let next = plane.run_job("nginx:4", "nginx:1").await;
     assert_ne!(next["metadata"]["name"], job["metadata"]["name"]);

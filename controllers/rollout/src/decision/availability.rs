@@ -31,17 +31,23 @@ impl AvailabilityBudget {
 impl RolloutStep<'_> {
     /// `None` if the policy has no `minAvailable`, or the template no replicas.
     pub(super) fn availability(&self) -> Option<AvailabilityBudget> {
+        let (required, total) = self.required_replicas()?;
+        let counted = self.clusters.iter().map(counted_replicas);
+        Some(AvailabilityBudget {
+            required,
+            total,
+            remaining: counted.fold(0, u64::saturating_add),
+        })
+    }
+
+    /// How many replicas have to stay available, of how many; `None` as above.
+    pub(super) fn required_replicas(&self) -> Option<(u64, u64)> {
         let min_available = self.input.policy.min_available.as_ref()?;
         let desired = self.input.targets.iter().map(|t| t.replicas.desired);
         let total = desired.fold(0, u64::saturating_add);
         let amount = usize::try_from(total).unwrap_or(usize::MAX);
         let required = amount_rounded_up(min_available, amount);
-        let counted = self.clusters.iter().map(counted_replicas);
-        (total > 0).then(|| AvailabilityBudget {
-            required: u64::try_from(required).unwrap_or(u64::MAX),
-            total,
-            remaining: counted.fold(0, u64::saturating_add),
-        })
+        (total > 0).then(|| (u64::try_from(required).unwrap_or(u64::MAX), total))
     }
 
     /// Why nothing goes on, if only missing replicas hold it.
@@ -54,9 +60,15 @@ impl RolloutStep<'_> {
     }
 }
 
+/// The settled replicas of a cluster, no more than it should have.
+fn counted_replicas(cluster: &ClusterState<'_>) -> u64 {
+    let desired = cluster.observed.map(|target| target.replicas.desired);
+    settled_replicas(cluster).min(desired.unwrap_or(0))
+}
+
 /// The available replicas of a cluster of which its revision takes no more: it has the revision in
 /// all that may have it. Those of others may be lost at any time.
-fn counted_replicas(cluster: &ClusterState<'_>) -> u64 {
+pub(super) fn settled_replicas(cluster: &ClusterState<'_>) -> u64 {
     let Some(target) = cluster.observed else {
         return 0;
     };
@@ -69,7 +81,7 @@ fn counted_replicas(cluster: &ClusterState<'_>) -> u64 {
             false => target.replicas.are_updated,
         };
     match target.replicas.available {
-        Some(available) if has_settled => available.min(target.replicas.desired),
+        Some(available) if has_settled => available,
         _ => 0,
     }
 }

@@ -66,6 +66,10 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) targets: &'a [ObservedTarget],
     /// The Jobs of the status before that have no final state.
     pub(crate) jobs: &'a [JobObservation],
+    /// The generation of the binding that names the targets.
+    pub(crate) binding_generation: i64,
+    /// Clusters that keep replicas by the status before, and are no targets any more.
+    pub(crate) leaving: &'a [ObservedTarget],
     pub(crate) now: Timestamp,
 }
 
@@ -74,4 +78,7 @@ pub(crate) struct RolloutDecision {
     pub(crate) status: RolloutStatus,
     /// When time alone allows the next step; `None`: never.
     pub(crate) next: Option<Duration>,
+    /// Clusters whose replicas go at the deadline though too few others are available, with what is
+    /// missing.
+    pub(crate) given_up: Vec<String>,
 }

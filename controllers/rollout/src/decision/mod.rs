@@ -4,7 +4,7 @@
 //!
 //! Invariants: a cluster gets the target only in its stage, while every earlier stage has ended; no
 //! cluster begins while more clusters have failed than the budget allows, or would leave too few
-//! replicas available. All that a later step needs is in the status, so that a restart between two steps changes nothing.
+//! replicas available, nor loses replicas to a placement while that would leave too few. All that a later step needs is in the status, so that a restart between two steps changes nothing.
 
 mod amounts;
 mod availability;
@@ -12,6 +12,7 @@ mod batches;
 mod clusters;
 mod input;
 mod jobs;
+mod kept_replicas;
 mod query;
 mod replicas;
 mod requests;
@@ -56,10 +57,19 @@ pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     };
     let hold = hold.or_else(|| step.availability_hold());
     step.complete();
+    let kept = step.keep_replicas();
     let next = earliest(step.wake(), hold.and_then(|hold| hold.wake(input.now)));
     let mut status = step.into_status(hold);
     status.handled_request = handled_request;
-    RolloutDecision { next, status }
+    if input.policy.min_available.is_some() {
+        status.observed_binding_generation = input.binding_generation;
+    }
+    status.replicas = kept.clusters;
+    RolloutDecision {
+        next: earliest(next, kept.next),
+        status,
+        given_up: kept.given_up,
+    }
 }
 
 fn earliest(first: Option<Duration>, second: Option<Duration>) -> Option<Duration> {

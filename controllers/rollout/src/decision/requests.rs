@@ -51,7 +51,10 @@ impl RolloutStep<'_> {
     fn retry(&mut self) {
         let (target, now) = (self.input.target, self.input.now);
         let is_rejected = self.rejected == target;
-        self.restart_jobs(is_rejected);
+        // In a rollout that has ended, nothing awaits a Job.
+        if is_rejected || self.is_staged() {
+            self.restart_jobs(is_rejected);
+        }
         if is_rejected {
             self.rejected.clear();
             for cluster in &mut self.clusters {

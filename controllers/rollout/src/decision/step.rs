@@ -111,7 +111,10 @@ impl<'a> RolloutStep<'a> {
             if !names.insert(&target.name) {
                 continue;
             }
+            let has_work = !target.work_revision.is_empty();
             let revision = match !is_staged || target.stage < frontier {
+                // One that returns before it has lost its replicas waits for its turn with them.
+                _ if has_work && input.policy.min_available.is_some() => &target.work_revision,
                 true => &goal,
                 false => &step.stable,
             };

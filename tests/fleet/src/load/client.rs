@@ -75,13 +75,31 @@ impl LoadClient {
 
     /// Moves a template to another round.
     pub(crate) async fn change_round(&self, template: &str, round: &str) -> anyhow::Result<()> {
-        let at = ResourcePath::object(&DEPLOYMENTS, NAMESPACE, template);
         let patch = json!({"metadata": {"labels": {ROUND_LABEL: round}}});
-        let patched = retry(async || {
-            let patch = Patch::Merge(patch.clone());
-            self.api().patch(at, patch, &write_options()).await
+        patch_template(&**self.api(), template, patch).await
+    }
+
+    /// Gives a template another revision: another round, and other pods.
+    pub(crate) async fn change_revision(&self, template: &str, round: &str) -> anyhow::Result<()> {
+        change_revision(&**self.api(), template, round).await
+    }
+
+    /// Gives templates another revision, on all connections.
+    pub(crate) async fn change_revisions(
+        &self,
+        templates: &[String],
+        round: &str,
+    ) -> anyhow::Result<()> {
+        let writers = self.connections.iter().enumerate().map(|(first, api)| {
+            let names = templates.iter().skip(first).step_by(CONNECTIONS);
+            async move {
+                for name in names {
+                    change_revision(&**api, name, round).await?;
+                }
+                anyhow::Ok(())
+            }
         });
-        patched.await.map_err(|(error, _)| error)?;
+        try_join_all(writers).await?;
         Ok(())
     }
 
@@ -110,6 +128,25 @@ fn write_options() -> WriteOptions {
         field_manager: "fleet-benchmark".to_owned(),
         ..WriteOptions::default()
     }
+}
+
+async fn change_revision(api: &dyn Api, template: &str, round: &str) -> anyhow::Result<()> {
+    let pods = json!({"metadata": {"annotations": {ROUND_LABEL: round}}});
+    let patch = json!({
+        "metadata": {"labels": {ROUND_LABEL: round}},
+        "spec": {"template": pods},
+    });
+    patch_template(api, template, patch).await
+}
+
+async fn patch_template(api: &dyn Api, template: &str, patch: Value) -> anyhow::Result<()> {
+    let at = ResourcePath::object(&DEPLOYMENTS, NAMESPACE, template);
+    let patched = retry(async || {
+        let patch = Patch::Merge(patch.clone());
+        api.patch(at, patch, &write_options()).await
+    });
+    patched.await.map_err(|(error, _)| error)?;
+    Ok(())
 }
 
 /// Creates an object. One that exists after the answer to the first request was lost is ours.

@@ -4,7 +4,7 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::members::ROUND_LABEL;
-use crate::sizes::FleetSize;
+use crate::sizes::{FleetSize, STAGES};
 
 pub(crate) static CLUSTERS: Gvr = Gvr::from_static("cluster.karmada.io", "v1alpha1", "clusters");
 pub(crate) static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
@@ -22,6 +22,8 @@ pub(crate) const CLUSTER_NAMESPACE: &str = "karmada-cluster";
 pub(crate) const LOAD_ROUND: &str = "load";
 /// The group of clusters, and of templates that go to them.
 const GROUP_LABEL: &str = "fleet-benchmark/group";
+/// The stage of clusters.
+pub(crate) const STAGE_LABEL: &str = "fleet-benchmark/stage";
 
 /// An object to create.
 pub(crate) struct LoadObject {
@@ -31,7 +33,7 @@ pub(crate) struct LoadObject {
 }
 
 impl LoadObject {
-    fn in_namespace(resource: &'static Gvr, object: Value) -> Self {
+    pub(crate) fn in_namespace(resource: &'static Gvr, object: Value) -> Self {
         Self {
             resource,
             namespace: NAMESPACE,
@@ -63,7 +65,10 @@ pub(crate) fn registration(
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {
             "name": name,
-            "labels": {GROUP_LABEL: group_name(size.group_of(cluster))},
+            "labels": {
+                GROUP_LABEL: group_name(size.group_of(cluster)),
+                STAGE_LABEL: STAGES[size.stage_of(cluster)],
+            },
         },
         "spec": {
             "syncMode": "Push", "id": format!("benchmark-{name}"), "apiEndpoint": endpoint,
@@ -129,18 +134,25 @@ pub(crate) fn single_template(name: &str, round: &str) -> LoadObject {
 
 /// A policy for the Deployment with its name.
 pub(crate) fn own_policy(name: &str, group: usize) -> LoadObject {
-    let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
-    policy(name, &selector, group)
+    policy(name, &name_selector(name), group)
 }
 
 /// The policy of all templates of a group.
 pub(crate) fn group_policy(group: usize) -> LoadObject {
-    let name = group_name(group);
-    let selector = json!({
+    policy(&group_name(group), &group_selector(group), group)
+}
+
+/// Selects the templates of a group.
+pub(crate) fn group_selector(group: usize) -> Value {
+    json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "labelSelector": {"matchLabels": {GROUP_LABEL: name}},
-    });
-    policy(&name, &selector, group)
+        "labelSelector": {"matchLabels": {GROUP_LABEL: group_name(group)}},
+    })
+}
+
+/// Selects the Deployment with a name.
+pub(crate) fn name_selector(name: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name})
 }
 
 fn policy(name: &str, selector: &Value, group: usize) -> LoadObject {
@@ -214,7 +226,8 @@ mod tests {
         assert_eq!(kinds, expected);
         let affinity = &objects[1].object["spec"]["placement"]["clusterAffinity"];
         let labels = &affinity["labelSelector"]["matchLabels"];
-        assert_eq!(*labels, cluster.object["metadata"]["labels"]);
+        let of_cluster = &cluster.object["metadata"]["labels"][GROUP_LABEL];
+        assert_eq!(labels[GROUP_LABEL], *of_cluster);
         let own = objects[3].object["metadata"]["labels"][GROUP_LABEL].as_str();
         assert_eq!(own, Some("group-001"));
     }

@@ -61,6 +61,7 @@ fn user_objects() -> Vec<(&'static Gvr, &'static str, Value)> {
             rule(&["apps"], &["deployments"]),
             rule(&["cluster.karmada.io"], &["clusters"]),
             rule(&["policy.karmada.io"], &["propagationpolicies", "overridepolicies"]),
+            rule(&["rollout.flotilla.io"], &["rolloutpolicies", "rollouts"]),
         ],
     });
     let binding = json!({

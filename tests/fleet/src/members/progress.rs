@@ -1,7 +1,7 @@
 //! Counts the objects in all members by the round of the load that wrote them, and the writes of the
 //! control plane.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 struct RoundProgress {
     objects: usize,
     last_change: Instant,
+    /// When each member got its last object, by number.
+    arrivals: BTreeMap<usize, Instant>,
 }
 
 /// How far the load has come in the members.
@@ -31,7 +33,7 @@ pub(crate) struct FleetProgress {
 
 impl FleetProgress {
     /// Records that a member has `new` instead of `old`.
-    pub(super) fn record_object(&self, old: Option<&Object>, new: Option<&Object>) {
+    pub(super) fn record_object(&self, member: usize, old: Option<&Object>, new: Option<&Object>) {
         let round = |object: Option<&Object>| object?.meta().label(ROUND_LABEL).map(str::to_owned);
         let (old, new) = (round(old), round(new));
         if old == new {
@@ -46,9 +48,11 @@ impl FleetProgress {
             let progress = rounds.entry(new).or_insert(RoundProgress {
                 objects: 0,
                 last_change,
+                arrivals: BTreeMap::new(),
             });
             progress.objects += 1;
             progress.last_change = last_change;
+            progress.arrivals.insert(member, last_change);
         }
     }
 
@@ -86,6 +90,14 @@ impl FleetProgress {
     /// The number of objects of a round.
     pub(crate) fn objects(&self, round: &str) -> usize {
         self.rounds.lock().get(round).map_or(0, |r| r.objects)
+    }
+
+    /// When each member got its last object of a round, by number.
+    pub(crate) fn arrivals(&self, round: &str) -> BTreeMap<usize, Instant> {
+        let rounds = self.rounds.lock();
+        rounds
+            .get(round)
+            .map_or_else(BTreeMap::new, |r| r.arrivals.clone())
     }
 
     /// Waits until all members together have `count` objects of a round; returns when the last one

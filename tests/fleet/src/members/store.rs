@@ -254,7 +254,8 @@ impl MemberStore {
         metadata["generation"] = 1.into();
         metadata["creationTimestamp"] = CREATION_TIME.into();
         let (_, object) = state.put(target.resource, &key, &mut value)?;
-        self.progress.record_object(None, Some(&object));
+        self.progress
+            .record_object(self.member, None, Some(&object));
         set_ready_status(&mut state, target.resource, &key, value)?;
         Ok(object)
     }
@@ -292,7 +293,8 @@ impl MemberStore {
             value["metadata"]["generation"] = (old.meta().generation + 1).into();
         }
         let (_, object) = state.put(target.resource, &key, &mut value)?;
-        self.progress.record_object(Some(&old), Some(&object));
+        self.progress
+            .record_object(self.member, Some(&old), Some(&object));
         set_ready_status(&mut state, target.resource, &key, value)?;
         Ok(object)
     }
@@ -316,7 +318,7 @@ impl MemberStore {
             ));
         }
         collection.objects.remove(&key);
-        self.progress.record_object(Some(&old), None);
+        self.progress.record_object(self.member, Some(&old), None);
         let last = old.with_revision(revision).map_err(bad_request)?;
         collection.publish(EventType::Deleted, last);
         Ok(())

@@ -35,6 +35,7 @@ pub(super) struct Fleet {
     pub(super) target: String,
     pub(super) status: Option<RolloutStatus>,
     pub(super) clusters: Vec<ObservedTarget>,
+    pub(super) leaving: Vec<ObservedTarget>,
     /// The revisions with which no cluster becomes healthy, or only the named one does not.
     pub(super) broken: BTreeSet<(String, String)>,
     /// What becomes of each Job.
@@ -53,6 +54,7 @@ impl Fleet {
             target: "1".into(),
             status: None,
             clusters: Vec::new(),
+            leaving: Vec::new(),
             broken: BTreeSet::new(),
             job_outcome: JobOutcome::Succeeded,
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -141,6 +143,8 @@ impl Fleet {
             previous: self.status.as_ref(),
             targets: &self.clusters,
             jobs: &self.jobs(),
+            binding_generation: 1,
+            leaving: &self.leaving,
             now: self.now,
         })
     }

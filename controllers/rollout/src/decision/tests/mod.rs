@@ -4,6 +4,8 @@ mod availability;
 mod batches;
 mod fleet;
 mod jobs;
+mod moves;
+mod moving_fleet;
 mod properties;
 mod query;
 mod replica_properties;

@@ -93,12 +93,12 @@ fn a_retry_waits_until_all_clusters_have_returned() {
     for _ in 0..2 {
         fleet.pass(60);
     }
-    fleet.check("Progressing: a=2 Done, b=2 Done, c=2 Soaking, d=1 Pending");
+    fleet.check("Progressing: a=2 Done, b=2 Done, c=2 Soaking, d=2 Soaking");
     // Members that are slow to return keep the others from it.
     fleet.broken.insert(("a".into(), "1".into()));
     fleet.abort();
     fleet.run_to_rest();
-    let returning = "RolledBack: a=1 Updating, b=2 Blocked, c=2 Blocked, d=1 Pending";
+    let returning = "RolledBack: a=1 Updating, b=2 Blocked, c=2 Blocked, d=2 Blocked";
     fleet.check(returning);
     fleet.retry();
     fleet.run_to_rest();

@@ -1,6 +1,8 @@
 //! A run of the benchmark: registers the clusters, rolls the load out, changes single templates,
 //! restarts the server, and compares the members with the load.
 
+mod staged_rollouts;
+
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -29,13 +31,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The token of the members, which accept any.
 const MEMBER_TOKEN: &str = "benchmark";
 
-/// How long the server may take until it is idle, how long it is observed then, and how many single
-/// changes are made; less in a smoke run.
+/// How long the server may take until it is idle, how long it is observed then, how many single
+/// changes are made, and how long clusters of each stage soak; less in a smoke run.
 struct RunLimits {
     idle: Duration,
     observation: Duration,
     changes: usize,
     placements: usize,
+    soak_seconds: u64,
 }
 
 impl RunLimits {
@@ -46,12 +49,14 @@ impl RunLimits {
                 observation: Duration::from_millis(500),
                 changes: 3,
                 placements: 1,
+                soak_seconds: 1,
             },
             false => Self {
                 idle: Duration::from_secs(180),
                 observation: Duration::from_secs(20),
                 changes: 100,
                 placements: 10,
+                soak_seconds: 2,
             },
         }
     }
@@ -109,6 +114,9 @@ fn run_here(arguments: &FleetArguments) -> anyhow::Result<FleetReport> {
 impl FleetRun {
     async fn all_phases(&mut self, kill: bool) -> anyhow::Result<()> {
         self.register_clusters().await?;
+        if self.size.is_staged {
+            return self.stage_changes().await;
+        }
         self.roll_out(kill).await?;
         self.record_settled_state().await?;
         self.change_single_templates().await?;
@@ -116,7 +124,7 @@ impl FleetRun {
         self.compare_members()
     }
 
-    /// Goals hold at KubeFleet's size.
+    /// The goal of a figure at one size.
     fn goal_at(&self, size: &str, most: f64) -> FleetGoal {
         match self.size.name == size {
             true => FleetGoal::AtMost(most),
