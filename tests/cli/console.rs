@@ -1,9 +1,15 @@
-//! `console`: the address that it prints opens its pages.
+//! `console`: the address that it prints opens its pages, and a real browser shows them, follows
+//! changes and approves a stage by clicks.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
-use harness::process::lines_of;
+use harness::browser::Viewport;
+use harness::objects::{deployment, policy, resource_selector};
+use harness::process::{RunningCommand, lines_of};
+use harness::{Browser, tools};
+use serde_json::json;
 
 use crate::cli::fixture::{CliFixture, TIMEOUT};
 
@@ -42,4 +48,147 @@ fn the_printed_address_opens_the_pages() {
     fixture
         .run("console --listen 0.0.0.0:0")
         .failed_with("the console serves on loopback only");
+}
+
+/// A running console, and the address of its pages.
+struct RunningConsole {
+    _command: RunningCommand,
+    origin: String,
+    link: String,
+}
+
+impl RunningConsole {
+    fn start(fixture: &CliFixture, example: &str) -> Self {
+        let arguments: Vec<&str> = example.split_whitespace().collect();
+        let mut command = fixture.spawn(&arguments);
+        let lines = lines_of(&mut command.child);
+        let link = lines.recv_timeout(TIMEOUT).unwrap();
+        let (origin, _) = link.split_once("/login?token=").unwrap();
+        Self {
+            origin: origin.to_owned(),
+            link: link.clone(),
+            _command: command,
+        }
+    }
+}
+
+/// Nothing went wrong in the pages, and nothing else than the console was asked.
+fn assert_sound(browser: &Browser, console: &RunningConsole) {
+    assert_eq!(browser.errors(), [""; 0]);
+    let urls = browser.requested_urls();
+    assert!(urls.len() > 5, "{urls:?}");
+    let foreign = urls.iter().filter(|url| !url.starts_with(&console.origin));
+    let foreign: Vec<&String> = foreign.filter(|url| *url != "about:blank").collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+/// A Deployment in both members, whose second stage needs an approval.
+fn create_staged_deployment(fixture: &CliFixture, name: &str) {
+    let staged = deployment("default", name, 2);
+    let stages = json!([
+        {"name": "first", "clusterAffinity": {"clusterNames": ["member1"]}},
+        {"name": "everywhere", "gates": {"approval": true}},
+    ]);
+    fixture.create(
+        json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"resourceSelectors": [resource_selector(&staged)], "stages": stages}}),
+    );
+    fixture.create(staged.clone());
+    fixture.create(policy("default", name, &staged, &["member1", "member2"]));
+    let status = format!("rollout status deploy/{name}");
+    fixture.wait_for_output(&status, |out| out.contains("Completed"));
+    let mut changed = staged;
+    changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
+    let file = format!("{name}.json");
+    std::fs::write(fixture.dir().join(&file), changed.to_string()).unwrap();
+    fixture.run(&format!("apply -f {file}")).succeeded();
+    fixture.wait_for_output(&status, |out| out.contains("AwaitingApproval"));
+}
+
+// Slow: the browser with its libraries takes 700 MB of disk.
+// proves: CON-browser
+#[harness::slow]
+#[test]
+fn a_browser_shows_the_fleet_and_approves_a_stage() {
+    let Some([chromium]) = tools(["chromium"]) else {
+        return;
+    };
+    let fixture = CliFixture::shared();
+    create_staged_deployment(&fixture, "shown");
+    let examples = fixture.examples("console");
+    let console = RunningConsole::start(&fixture, &examples[0]);
+    let mut browser = Browser::start(&chromium);
+    browser.navigate(&console.link);
+    browser.wait_for_text("member1");
+    assert_eq!(browser.evaluate("location.pathname + location.search"), "/");
+    browser.click("a[href='/?view=table']");
+    browser.wait_for("document.querySelectorAll('table.clusters tbody tr').length >= 2");
+    browser.click("nav a[href='/workloads']");
+    browser.wait_for_text("shown");
+    fixture.propagate_deployment("arriving");
+    browser.wait_for_text("in arriving");
+    browser.click("input[type=search]");
+    browser.type_text("default/shown");
+    browser.wait_for("document.querySelectorAll('table.workloads tbody tr').length === 1");
+    assert_eq!(browser.evaluate("location.search"), "?q=default%2Fshown");
+    browser.click("table.workloads a.name");
+    browser.wait_for_text("Where it is");
+    browser.wait_for_text("Why it is there");
+    browser.click("a[href*='/approve?stage=everywhere']");
+    browser.wait_for_text("What will happen");
+    browser.click("#confirm");
+    browser.wait_for_text("The stage is approved.");
+    browser.wait_for_text("Completed");
+    browser.click("nav a[href='/health']");
+    browser.wait_for_text("api-server");
+    assert_sound(&browser, &console);
+}
+
+/// The pages, by the names of their files.
+const PAGES: [(&str, &str); 7] = [
+    ("fleet", "/"),
+    ("fleet-table", "/?view=table"),
+    ("workloads", "/workloads"),
+    ("workload", "/workloads/default/pictured%2Ddeployment"),
+    (
+        "approve",
+        "/workloads/default/pictured%2Ddeployment/approve?stage=everywhere",
+    ),
+    (
+        "scale",
+        "/workloads/default/pictured%2Ddeployment/scale?replicas=7",
+    ),
+    ("health", "/health"),
+];
+
+// proves: CON-pictures
+#[harness::slow]
+#[test]
+fn every_page_is_pictured_light_and_dark_wide_and_narrow() {
+    let Some([chromium]) = tools(["chromium"]) else {
+        return;
+    };
+    let fixture = CliFixture::shared();
+    create_staged_deployment(&fixture, "pictured");
+    let console = RunningConsole::start(&fixture, "console --listen 127.0.0.1:0");
+    let mut browser = Browser::start(&chromium);
+    browser.navigate(&console.link);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
+    std::fs::create_dir_all(&folder).unwrap();
+    for width in [1280, 390] {
+        for is_dark in [false, true] {
+            browser.set_viewport(Viewport { width, is_dark });
+            for (name, path) in PAGES {
+                browser.navigate(&format!("{}{path}", console.origin));
+                browser.wait_for("document.querySelector('h1') !== null");
+                let scheme = if is_dark { "dark" } else { "light" };
+                browser.screenshot(&folder.join(format!("{name}-{width}-{scheme}.png")));
+                let overflow =
+                    browser.evaluate("document.documentElement.scrollWidth - innerWidth");
+                assert_eq!(overflow, 0, "{name} is wider than {width}");
+            }
+        }
+    }
+    assert_sound(&browser, &console);
 }

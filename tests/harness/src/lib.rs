@@ -10,7 +10,7 @@
 //!
 //! Entry points: [`tools::tools`], [`ServerProcess`], [`EtcdCluster`], [`KubernetesCluster`],
 //! [`TcpRelay`], [`NetworkNamespace`], [`FakeHttpsServer`], [`FakeOpenSearch`],
-//! [`FaultyDisk`]. Clients: [`ApiServerClient`],
+//! [`FaultyDisk`]. Clients: [`Browser`], [`ApiServerClient`],
 //! [`kubectl::with_each_kubectl`], [`raw_http::RawHttpRequest`], and [`HttpTestClient`] for
 //! streamed responses.
 
@@ -21,6 +21,7 @@
 )]
 
 pub mod api_server_client;
+pub mod browser;
 pub mod certificate_requests;
 pub mod cluster;
 pub mod daemon;
@@ -48,6 +49,7 @@ pub mod tools;
 pub mod up;
 
 pub use api_server_client::ApiServerClient;
+pub use browser::Browser;
 pub use cluster::KubernetesCluster;
 pub use daemon::Daemon;
 pub use disk::{FaultyDisk, FsyncMode};
