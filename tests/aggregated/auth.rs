@@ -59,7 +59,12 @@ async fn grant_policy_reader(control: &ApiServerClient, user: &str) {
 }
 
 /// Grants a user one rule by a ClusterRole and its ClusterRoleBinding.
-async fn grant_cluster_role(control: &ApiServerClient, role: &str, user: &str, rule: &Value) {
+pub(super) async fn grant_cluster_role(
+    control: &ApiServerClient,
+    role: &str,
+    user: &str,
+    rule: &Value,
+) {
     for (plural, body) in [
         (
             "clusterroles",

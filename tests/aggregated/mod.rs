@@ -26,6 +26,9 @@ mod simulated_member;
 /// The search and the global proxy.
 mod search;
 
+/// The fleet view.
+mod fleet_view;
+
 /// Propagation from policy to member objects, and the status back to the template.
 mod propagation_scenario;
 

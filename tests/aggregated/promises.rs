@@ -10,12 +10,12 @@ use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 use crate::aggregated::autoscalers_and_services::{CONSUMER, PROVIDER};
 use crate::aggregated::simulated_member::SimulatedMember;
 use crate::aggregated::{
-    auth, autoscalers_and_services, deletion_protection, pull_members, registration, search,
-    store_outage, webhooks,
+    auth, autoscalers_and_services, deletion_protection, fleet_view, pull_members, registration,
+    search, store_outage, webhooks,
 };
 
 // proves: FHP-host, MCS-host, SVC-host, SVC-definitions, MAG-register
-// proves: ADM-protection-host, PUL-host, TUN-host, SRC-search, SRC-native-rights
+// proves: ADM-protection-host, PUL-host, TUN-host, SRC-search, SRC-native-rights, FLV-host
 #[tokio::test(flavor = "multi_thread")]
 async fn flotilla_keeps_its_promises_behind_a_kube_apiserver() {
     let simulated = async {
@@ -54,6 +54,7 @@ async fn flotilla_keeps_its_promises_behind_a_kube_apiserver() {
     propagate_deployment(&control_plane.client).await;
     autoscalers_and_services::run_scenario(&control_plane.client, &consumer.server).await;
     search::run_scenario(&control_plane, &provider.server).await;
+    fleet_view::run_scenario(&control_plane, [&provider.server, &consumer.server]).await;
     pull_members::run_scenario(&control_plane).await;
     webhooks::run_scenario(&control_plane).await;
     deletion_protection::run_scenario(&mut control_plane, &flags).await;

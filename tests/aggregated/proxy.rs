@@ -35,7 +35,7 @@ static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 static ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 static BINDINGS: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 
-const LOOPBACK: &str = "127.0.0.1";
+pub(super) const LOOPBACK: &str = "127.0.0.1";
 const ADMIN: &str = "kubernetes-admin";
 const MEMBER: &str = "member1";
 
@@ -119,7 +119,12 @@ async fn grant_cluster_proxy(control_plane: &AggregatedControlPlane) {
     }
 }
 
-fn connect(server: &str, name: &str, ca: &str, identity: &CertKeyPair) -> HttpTestClient {
+pub(super) fn connect(
+    server: &str,
+    name: &str,
+    ca: &str,
+    identity: &CertKeyPair,
+) -> HttpTestClient {
     let address = server.strip_prefix("https://").unwrap();
     let pems = (
         identity.certificate_pem.as_bytes(),

@@ -195,7 +195,10 @@ fn crds_of_karmada_are_harmless() {
                     &list,
                     &["propagationpolicies.policy.karmada.io\" deleted"],
                 ),
-                succeeds("new: get crd", &["No resources found"]),
+                succeeds(
+                    &format!("new: wait --for=delete --timeout=20s {own} {others}"),
+                    &[],
+                ),
                 succeeds(
                     &format!("new: {untouched}"),
                     &[r#"1{"clusterAffinity":{"clusterNames":["m1"]}}"#],

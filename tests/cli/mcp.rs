@@ -240,6 +240,18 @@ fn a_change_is_shown_before_it_is_made() {
     let second = on(&["member1", "member2"]);
     let (_, planned) = session.call("plan", json!({"manifest": second}));
     session.data("plan", json!({"manifest": on(&["member2"])}));
+    let unseen = on(&["member1\u{200b}"]);
+    let (_, unseen) = session.call("plan", json!({"manifest": unseen}));
+    assert!(unseen["token"].is_null(), "{unseen}");
+    // Somebody else's change of the policy is not overwritten.
+    let mut changed = policy("default", "mcp-shop", &shop, &["member1"]);
+    changed["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    std::fs::write(fixture.dir().join("changed.json"), changed.to_string()).unwrap();
+    fixture.run("apply -f changed.json").succeeded();
+    let arguments = json!({"manifest": second, "token": planned["token"]});
+    let message = session.error("apply_policies", arguments);
+    assert!(message.contains("not as it was shown"), "{message}");
+    let (_, planned) = session.call("plan", json!({"manifest": second}));
     fixture.run("delete deployment mcp-shop").succeeded();
     let arguments = json!({"manifest": second, "token": planned["token"]});
     let message = session.error("apply_policies", arguments);

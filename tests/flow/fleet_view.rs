@@ -386,9 +386,13 @@ async fn writes_go_to_the_member_that_they_name() {
     assert!(object["metadata"]["annotations"][ORIGIN].is_null());
     assert_ne!(object["metadata"]["uid"], stale["metadata"]["uid"]);
     assert_eq!(view.send(Method::PUT, &one, &stale).await.code, 409);
+    // A resourceVersion of another cluster is as stale.
+    let other = view.get(&format!("{path}/twice@member1")).await.json();
+    let mut foreign = view.get(&one).await.json();
+    foreign["metadata"]["resourceVersion"] = other["metadata"]["resourceVersion"].clone();
+    assert_eq!(view.send(Method::PUT, &one, &foreign).await.code, 409);
     // The uid of the fleet view is a precondition, that of another object is not met.
     let delete = |uid: &Value| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
-    let other = view.get(&format!("{path}/twice@member1")).await.json();
     let wrong = delete(&other["metadata"]["uid"]);
     assert_eq!(view.send(Method::DELETE, &one, &wrong).await.code, 409);
     let right = delete(&stale["metadata"]["uid"]);

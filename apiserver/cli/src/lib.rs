@@ -1,6 +1,6 @@
 //! The commands of `flotilla` that only talk to servers, or to none: those of karmadactl,
-//! `why`, `plan`, `adopt`, `rename`, `replace`, `takeover`, `install` and `uninstall`. The binary
-//! adds them to its command line.
+//! `why`, `plan`, `mcp`, `adopt`, `rename`, `replace`, `takeover`, `install` and `uninstall`. The
+//! binary adds them to its command line, and `flotilla console` calls some of their functions.
 //!
 //! flags ──► [`kubeconfig_flags`] ──► `client::Api` ──► the controllers' own decisions ──► [`printers`] ──► [`output`]
 //!

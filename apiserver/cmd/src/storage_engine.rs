@@ -203,7 +203,7 @@ impl StorageBackendConfig {
 }
 
 /// The Works of one template have the same name in the namespaces of all clusters.
-const WORK_PREFIX: &str = "/registry/work.karmada.io/works/";
+pub(crate) const WORK_PREFIX: &str = "/registry/work.karmada.io/works/";
 /// The keys whose values the embedded store keeps as differences from similar ones: those that
 /// controllers write for each cluster, or again and again. The status of templates, bindings and
 /// Clusters changes.

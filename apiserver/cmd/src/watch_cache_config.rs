@@ -2,13 +2,12 @@
 
 use watchcache::WatchCacheConfig;
 
-/// Whose objects resemble those of the same name in other namespaces: a template has a Work of
-/// one name in the namespaces of all its clusters.
-const WORKS_PREFIX: &str = "/registry/work.karmada.io/works/";
+use crate::storage_engine::WORK_PREFIX;
 
+/// The Works of a template share their bytes in memory.
 pub(crate) fn watch_cache_config() -> WatchCacheConfig {
     WatchCacheConfig {
-        similar_prefixes: vec![WORKS_PREFIX.to_owned()],
+        similar_prefixes: vec![WORK_PREFIX.to_owned()],
         ..WatchCacheConfig::default()
     }
 }

@@ -5,9 +5,10 @@ use anyhow::{Context, ensure};
 use client::{Patch, ResourcePath, WriteOptions};
 use flotilla_cli::plan::{self, report::TemplatePlacementReport};
 use flotilla_cli::rollout::decisions::StagedTemplate;
+use flotilla_cli::rollout::patch_rollout;
 use http::StatusCode;
 use karmada_api::TargetCluster;
-use karmada_api::rollout::{ROLLOUTS, RolloutPhase, RolloutStatus};
+use karmada_api::rollout::{RolloutPhase, RolloutStatus};
 use machinery::Object;
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -81,8 +82,8 @@ impl Action {
         }
     }
 
-    fn title(&self) -> String {
-        let name = &self.key.1;
+    fn title(&self, context: &PageContext<'_>) -> String {
+        let name = context.console.inventory.template_name(&self.key);
         match &self.kind {
             ActionKind::Approve { stage } => format!("Approve stage {stage} of {name}"),
             ActionKind::Pause => format!("Pause the rollout of {name}"),
@@ -111,8 +112,9 @@ impl Action {
 
     fn plan_markup(&self, context: &PageContext<'_>, plan: &ActionPlan) -> Markup {
         let back = workload_path(&self.key, &[], &[]);
+        let title = self.title(context);
         let content = html! {
-            p .back { a href=(back) { "Back to " (self.key.1) } }
+            p .back { a href=(back) { "Back to " (context.console.inventory.template_name(&self.key)) } }
             @if let ActionKind::Scale { replicas } = &self.kind {
                 form .filter method="get" {
                     label {
@@ -135,19 +137,19 @@ impl Action {
                     ActionKind::Scale { replicas } => { input type="hidden" name="replicas" value=[*replicas]; }
                     ActionKind::Pause | ActionKind::Resume => {}
                 }
-                button #confirm .primary type="submit" { (self.title()) }
+                button #confirm .primary type="submit" { (title) }
                 a .button href=(back) { "Cancel" }
             }
         };
-        action_layout(context, &self.title(), &content)
+        action_layout(context, &title, &content)
     }
 
     fn failure_page(&self, context: &PageContext<'_>, error: &anyhow::Error) -> Markup {
         let content = html! {
             (notice("bad", "This cannot be done", &format!("{error:#}")))
-            p { a href=(workload_path(&self.key, &[], &[])) { "Back to " (self.key.1) } }
+            p { a href=(workload_path(&self.key, &[], &[])) { "Back to " (context.console.inventory.template_name(&self.key)) } }
         };
-        action_layout(context, &self.title(), &content)
+        action_layout(context, &self.title(context), &content)
     }
 
     async fn plan(&self, context: &PageContext<'_>) -> anyhow::Result<ActionPlan> {
@@ -211,12 +213,11 @@ impl Action {
             Ok(())
         };
         let api = &context.console.api;
-        let options = WriteOptions::default();
         if let ActionKind::Scale { replicas } = &self.kind {
             let replicas = replicas.context("the replicas must be a whole number from 0")?;
             check(&view.inputs.template)?;
             let (at, patch) = scale_patch(&view, replicas)?;
-            api.patch(at, patch, &options).await?;
+            api.patch(at, patch, &WriteOptions::default()).await?;
             return Ok(());
         }
         let (staged, _) = staged(&view)?;
@@ -225,9 +226,7 @@ impl Action {
             ActionKind::Approve { stage } => staged.approval(Some(stage))?.patch,
             kind => staged.pausing(*kind == ActionKind::Pause)?.patch,
         };
-        let at = ResourcePath::of_object(&ROLLOUTS, staged.rollout);
-        api.patch(at, Patch::Merge(patch), &options).await?;
-        Ok(())
+        Ok(patch_rollout(&**api, staged.rollout, patch).await?)
     }
 }
 
@@ -321,7 +320,7 @@ async fn plan_scale(
     };
     let scaled = api.patch(at, patch, &options).await?;
     let kind = &view.inputs.api_resource;
-    let placement = plan::plan_template(&**api, kind, scaled).await?;
+    let placement = plan::plan_placement(&**api, kind, scaled).await?;
     let placement = placement.context("the plan is empty")?;
     let before = view.replicas().unwrap_or_default();
     Ok(ActionPlan {

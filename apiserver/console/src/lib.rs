@@ -9,6 +9,7 @@
 //! by the templates. Nothing is written before its plan was shown, and only as it was shown.
 
 mod actions;
+mod clipped_text;
 pub mod command;
 mod console;
 mod discovery_cache;

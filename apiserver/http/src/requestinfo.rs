@@ -16,7 +16,7 @@ const MAX_SEGMENTS: usize = 64;
 
 /// The first segment of the paths of the fleet view, an alias of a global proxy of this name.
 pub(crate) const FLEET_VIEW: &str = "fleet";
-/// What those paths are authorized as.
+/// The path that the paths of the fleet view are authorized as.
 const FLEET_VIEW_PATH: &str = "/fleet";
 
 /// The attributes of a request (kube-apiserver's `RequestInfo`).

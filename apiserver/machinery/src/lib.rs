@@ -9,6 +9,7 @@
 
 pub mod agent_user;
 pub mod backoff;
+pub mod base_group;
 pub mod bootstrap_token;
 pub mod bounded_text;
 pub mod certificate_request;

@@ -15,25 +15,26 @@ const FIELD: &[u8] = b"\"managedFields\":";
 /// of its metadata.
 pub(crate) fn splice(object: &[u8], metadata_start: usize, text: &str) -> Bytes {
     let (before, after) = object.split_at(metadata_start);
-    let mut out = BytesMut::with_capacity(spliced_len(object, metadata_start, text.len()));
+    let has_fields = has_fields(after);
+    let length = spliced_len(object.len(), has_fields, text.len());
+    let mut out = BytesMut::with_capacity(length);
     out.extend_from_slice(before);
     out.extend_from_slice(FIELD);
     out.extend_from_slice(text.as_bytes());
-    if has_fields(after) {
+    if has_fields {
         out.extend_from_slice(b",");
     }
     out.extend_from_slice(after);
     out.freeze()
 }
 
-/// The length of what [`splice`] returns for a text of this length.
-pub(crate) fn spliced_len(object: &[u8], metadata_start: usize, text_len: usize) -> usize {
-    let comma = usize::from(has_fields(&object[metadata_start..]));
-    object.len() + FIELD.len() + text_len + comma
+/// The length of what [`splice`] returns for an object and a text of these lengths.
+pub(crate) fn spliced_len(object_len: usize, has_fields: bool, text_len: usize) -> usize {
+    object_len + FIELD.len() + text_len + usize::from(has_fields)
 }
 
 /// Whether there are fields before the end of the metadata.
-fn has_fields(metadata: &[u8]) -> bool {
+pub(crate) fn has_fields(metadata: &[u8]) -> bool {
     !metadata.trim_ascii_start().starts_with(b"}")
 }
 

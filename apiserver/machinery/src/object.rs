@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::decode_cache::{self, DecodeSlot};
 use crate::field_text::{cut_field, move_position, offset_in, position_in};
-use crate::managed_fields_text::{splice, spliced_len};
+use crate::managed_fields_text::{has_fields, splice, spliced_len};
 pub use crate::object_meta::{Label, ObjectMeta, OwnerReference};
 use crate::shared_bytes::ObjectBytes;
 
@@ -47,6 +47,8 @@ struct ObjectInner {
 struct ManagedFieldsPosition {
     text: Arc<str>,
     metadata_start: usize,
+    /// Whether the metadata has other fields.
+    has_fields: bool,
 }
 
 impl decode_cache::DecodeSlotOwner for ObjectInner {
@@ -122,6 +124,8 @@ impl Object {
             Box::new(ManagedFieldsPosition {
                 text: text.into(),
                 metadata_start: open,
+                // The resource version.
+                has_fields: true,
             })
         });
         let position = position_in(stored, metadata.annotations);
@@ -201,9 +205,11 @@ impl Object {
         let bytes = self.bytes();
         let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
+        let metadata_start = offset_in(&bytes, metadata) + 1;
         let managed_fields = ManagedFieldsPosition {
             text: text.into(),
-            metadata_start: offset_in(&bytes, metadata) + 1,
+            metadata_start,
+            has_fields: has_fields(&bytes[metadata_start..]),
         };
         Ok(self.with_inner(|inner| inner.managed_fields = Some(Box::new(managed_fields))))
     }
@@ -272,12 +278,12 @@ impl Object {
         }
     }
 
-    /// The length of [`Self::served_bytes`].
+    /// The length of [`Self::served_bytes`], which are not put together for it.
     pub fn served_len(&self) -> usize {
         let Some(managed) = &self.0.managed_fields else {
             return self.encoded_len();
         };
-        spliced_len(&self.bytes(), managed.metadata_start, managed.text.len())
+        spliced_len(self.encoded_len(), managed.has_fields, managed.text.len())
     }
 
     /// The text of the `metadata.managedFields` of a stored object.

@@ -12,68 +12,45 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::delta_codec;
+use crate::base_group::{BaseGroup, ShortestDelta};
 use crate::object::Object;
 use crate::shared_bytes::{Base, ObjectBytes};
 
 /// Smaller objects are not shared.
 const MIN_SHARED_BYTES: usize = 512;
-/// The most bases of a group that an object is compared with: the content that clusters are at
-/// and the one before, each without and with a status.
-const MAX_GROUP_BASES: usize = 4;
-/// The bytes of a difference that hold what is each object's own: names, uid, times.
-const INTRINSIC_DELTA_BYTES: usize = 128;
-/// A difference of this part of the object is good: no other base is tried.
-const GOOD_DELTA_DIVISOR: usize = 8;
 /// Groups without a base are removed when there are twice as many as after the last time, and at
 /// least this many.
 const MIN_GROUPS_TO_PURGE: usize = 1024;
 
-/// The bases of one group.
-#[derive(Default)]
-struct BaseGroup {
-    /// The last used one first.
-    bases: Vec<Weak<Base>>,
-    /// Bytes of differences since the last base was added, beyond [`INTRINSIC_DELTA_BYTES`] of each.
-    excess_bytes: usize,
+/// A base that lives as long as an object refers to it.
+struct WeakBase(Weak<Base>);
+
+impl WeakBase {
+    fn is_used(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
-impl BaseGroup {
-    /// Whether a difference is short enough. Otherwise its object becomes a base: when the
-    /// difference saves less than half of the object, or when the differences since the last base
-    /// have cost as many bytes as a base does, which may be closer to the next objects.
-    fn accept(&mut self, delta: usize, object: usize) -> bool {
-        self.excess_bytes += delta.saturating_sub(INTRINSIC_DELTA_BYTES);
-        let accepted = delta <= object / 2 && self.excess_bytes <= object;
-        if !accepted {
-            self.excess_bytes = 0;
-        }
-        accepted
-    }
-
-    fn put_first(&mut self, base: &Arc<Base>) {
-        let base = Arc::downgrade(base);
-        self.bases
-            .retain(|other| !other.ptr_eq(&base) && other.strong_count() > 0);
-        self.bases.insert(0, base);
-        self.bases.truncate(MAX_GROUP_BASES);
+impl PartialEq for WeakBase {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 
 struct BaseGroups {
-    by_name: BTreeMap<Box<str>, BaseGroup>,
+    by_name: BTreeMap<Box<str>, BaseGroup<WeakBase>>,
     purge_at: usize,
 }
 
 impl BaseGroups {
-    fn group(&mut self, name: &str) -> &mut BaseGroup {
+    fn group(&mut self, name: &str) -> &mut BaseGroup<WeakBase> {
         if self.by_name.len() >= self.purge_at {
-            let is_used = |base: &Weak<Base>| base.strong_count() > 0;
             self.by_name
-                .retain(|_, group| group.bases.iter().any(is_used));
+                .retain(|_, group| group.bases().iter().any(WeakBase::is_used));
             self.purge_at = (2 * self.by_name.len()).max(MIN_GROUPS_TO_PURGE);
         }
-        self.by_name.entry(name.into()).or_default()
+        let group = self.by_name.entry(name.into());
+        group.or_insert_with(|| BaseGroup::new(Vec::new()))
     }
 }
 
@@ -101,7 +78,14 @@ impl SimilarObjects {
             ObjectBytes::Own(bytes) if bytes.len() >= MIN_SHARED_BYTES => bytes.clone(),
             _ => return object,
         };
-        let shortest = shortest_difference(self.bases(group), &bytes);
+        let mut shortest = ShortestDelta::new(&bytes);
+        for base in self.bases(group) {
+            let content = base.bytes.clone();
+            if shortest.try_base(base, &content) {
+                break;
+            }
+        }
+        let shortest = shortest.finish();
         let mut groups = self.0.lock();
         let group = groups.group(group);
         let accepted = shortest.filter(|(_, delta)| group.accept(delta.len(), bytes.len()));
@@ -120,7 +104,8 @@ impl SimilarObjects {
                 (Arc::clone(&base), ObjectBytes::Base(base))
             }
         };
-        group.put_first(&base);
+        group.retain(WeakBase::is_used);
+        group.record_use(WeakBase(Arc::downgrade(&base)));
         drop(groups);
         let own = &object.meta().labels;
         let labels = if *own == base.labels {
@@ -135,34 +120,9 @@ impl SimilarObjects {
     fn bases(&self, group: &str) -> Vec<Arc<Base>> {
         let groups = self.0.lock();
         let group = groups.by_name.get(group);
-        let bases = group.into_iter().flat_map(|group| &group.bases);
-        bases.filter_map(Weak::upgrade).collect()
+        let bases = group.into_iter().flat_map(BaseGroup::bases);
+        bases.filter_map(|base| base.0.upgrade()).collect()
     }
-}
-
-fn shortest_difference(bases: Vec<Arc<Base>>, bytes: &[u8]) -> Option<(Arc<Base>, Vec<u8>)> {
-    let mut shortest: Option<(Arc<Base>, Vec<u8>)> = None;
-    for base in bases {
-        // A small object does not keep a large base in memory.
-        if base.bytes.len() > 2 * bytes.len() {
-            continue;
-        }
-        let delta = delta_codec::encode(&base.bytes, bytes);
-        if delta_codec::decode(&base.bytes, &delta).as_deref() != Ok(bytes) {
-            continue;
-        }
-        let is_good = delta.len() <= bytes.len() / GOOD_DELTA_DIVISOR;
-        if shortest
-            .as_ref()
-            .is_none_or(|(_, other)| delta.len() < other.len())
-        {
-            shortest = Some((base, delta));
-        }
-        if is_good {
-            break;
-        }
-    }
-    shortest
 }
 
 #[cfg(test)]
@@ -186,8 +146,8 @@ mod tests {
 
     fn live_bases(objects: &SimilarObjects) -> usize {
         let groups = objects.0.lock();
-        let bases = groups.by_name.values().flat_map(|group| &group.bases);
-        bases.filter(|base| base.strong_count() > 0).count()
+        let bases = groups.by_name.values().flat_map(BaseGroup::bases);
+        bases.filter(|base| base.is_used()).count()
     }
 
     proptest! {

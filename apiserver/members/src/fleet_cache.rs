@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use machinery::{Gvk, Gvr, Status};
+use machinery::{Gvr, Status};
 use sha2::{Digest, Sha256};
 
 use crate::member_resource_cache::MemberResourceCache;
 
-/// The resources of one group and version that one member serves, by its API enablements: their
-/// names.
+/// The names of the resources that one member serves by its API enablements, by `groupVersion`.
 pub type ServedResources = BTreeMap<String, BTreeSet<String>>;
 
 /// Caches resources of all members on demand.
@@ -38,8 +37,6 @@ pub trait FleetCache: Send + Sync + 'static {
 
 /// A resource of all members.
 pub trait FleetResource: Send + Sync {
-    fn kind(&self) -> &Gvk;
-
     /// The members whose objects are cached.
     fn clusters(&self) -> Vec<String>;
 

@@ -115,7 +115,7 @@ impl ClusterProfileController {
             (None, Some(profile)) => self.delete_stale(&profile).await,
             // The profile goes with it.
             (Some(cluster), _) if cluster.meta().deleting => Ok(ReconcileAction::Done),
-            (Some(cluster), existing) => self.keep(&cluster, existing).await,
+            (Some(cluster), existing) => self.sync_profile(&cluster, existing).await,
         }
     }
 
@@ -135,7 +135,11 @@ impl ClusterProfileController {
         ReconcileAction::after_write(deleted, ReconcileAction::Done)
     }
 
-    async fn keep(&self, cluster: &Object, existing: Option<Object>) -> Result<ReconcileAction> {
+    async fn sync_profile(
+        &self,
+        cluster: &Object,
+        existing: Option<Object>,
+    ) -> Result<ReconcileAction> {
         let desired = desired_profile(cluster.name(), cluster.uid());
         let profile = match existing {
             Some(profile) => {

@@ -1,4 +1,4 @@
-//! What the ClusterProfile of a Cluster says. Pure.
+//! Builds the ClusterProfile of a Cluster. Pure.
 
 use karmada_api::Cluster;
 use machinery::time;

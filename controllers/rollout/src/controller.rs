@@ -277,25 +277,10 @@ impl RolloutController {
         };
         let view = rollout.decode::<Rollout>()?;
         let spec = &staged.policy.policy.spec;
-        let leaving = leaving_clusters(&staged.view.spec, view.status.as_ref());
-        // Batches are counted by the manifest, and Works of clusters that are leaving stay as they are.
-        let has_batches = spec.stages.iter().any(|stage| !stage.batches.is_empty());
-        let observe = |clusters: &[&TargetCluster], reads_manifests: bool| {
-            observe_targets(
-                spec,
-                &staged.view.spec.resource,
-                clusters,
-                |name| self.clusters.get(name),
-                |namespace, name| self.works.get(namespace, name),
-                reads_manifests,
-                |name| revisions.iter().any(|revision| revision.name() == name),
-            )
-        };
-        let mut targets = observe(&staged.view.spec.targets(), has_batches);
-        let leaving = observe(&leaving.iter().collect::<Vec<_>>(), true);
+        let (mut targets, leaving) = self.observe(staged, view.status.as_ref(), &revisions);
         let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
         let jobs = self.jobs.observe(&rollout, view.status.as_ref(), spec);
-        let jobs = jobs.await?;
+        let (jobs, observed_jobs) = jobs.await;
         let decision = plan_next_step(DecisionInput {
             policy: spec,
             policy_id: &staged.policy.id(),
@@ -323,8 +308,38 @@ impl RolloutController {
                 .await?;
             self.jobs.prune(&rollout, &status).await?;
         }
+        observed_jobs?;
         let next = decision.next.into_iter().chain(next_query).min();
         Ok(next.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+    }
+
+    /// The target clusters, and those that keep replicas though they are no targets any more.
+    fn observe(
+        &self,
+        staged: &PolicedTemplate<'_>,
+        previous: Option<&RolloutStatus>,
+        revisions: &[Object],
+    ) -> (Vec<ObservedTarget>, Vec<ObservedTarget>) {
+        let (policy, binding) = (&staged.policy.policy.spec, &staged.view.spec);
+        let observe = |clusters: &[&TargetCluster], reads_manifests: bool| {
+            observe_targets(
+                policy,
+                &binding.resource,
+                clusters,
+                |name| self.clusters.get(name),
+                |namespace, name| self.works.get(namespace, name),
+                reads_manifests,
+                |name| revisions.iter().any(|revision| revision.name() == name),
+            )
+        };
+        // Batches are counted by the manifest, and Works of clusters that are leaving stay as they are.
+        let has_batches = policy.stages.iter().any(|stage| !stage.batches.is_empty());
+        let leaving = leaving_clusters(binding, previous);
+        let leaving: Vec<&TargetCluster> = leaving.iter().collect();
+        (
+            observe(&binding.targets(), has_batches),
+            observe(&leaving, true),
+        )
     }
 
     /// Records the clusters that lose replicas at the deadline though too few others are available.

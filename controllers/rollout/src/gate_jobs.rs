@@ -19,7 +19,7 @@ use karmada_api::names::binding_reference_key;
 use karmada_api::resources::POLICIES;
 use karmada_api::rollout::{
     JOB_OF, JobGate, ROLLOUTS, RolloutPhase, RolloutPolicySpec, RolloutStatus, StageJobState,
-    StageRolloutStatus,
+    StageJobStatus, StageRolloutStatus,
 };
 use karmada_api::well_known_keys::BINDING_NAME;
 use machinery::bounded_text::truncated;
@@ -103,14 +103,15 @@ impl GateJobs {
     }
 
     /// How far the Jobs are that the status of a Rollout names; those that do not exist yet are
-    /// made.
+    /// made. One that could not be asked or made holds nothing but its stage: the error is for after
+    /// the step.
     pub(crate) async fn observe(
         &self,
         rollout: &Object,
         status: Option<&RolloutStatus>,
         policy: &RolloutPolicySpec,
-    ) -> Result<Vec<JobObservation>, Error> {
-        let mut observations = Vec::new();
+    ) -> (Vec<JobObservation>, Result<(), Error>) {
+        let (mut observations, mut failed) = (Vec::new(), Vec::new());
         for stage in status.map(|status| &*status.stages).unwrap_or_default() {
             let job = stage.job.as_ref().filter(|job| !job.state.is_final());
             let mut stages = policy.stages.iter();
@@ -119,37 +120,43 @@ impl GateJobs {
             let (Some(job), Some(gate)) = (job, gate) else {
                 continue;
             };
-            let outcome = match self.find(rollout, &job.name).await? {
-                Some(object) => Some(outcome_of(&object)),
-                None if job.state == StageJobState::Running => {
-                    Some(JobOutcome::Failed("the Job was deleted".to_owned()))
-                }
-                None => self.make(rollout, stage, &job.name, gate).await?,
-            };
-            observations.extend(outcome.map(|outcome| JobObservation {
-                name: job.name.clone(),
-                outcome,
-            }));
+            match self.run(rollout, stage, job, gate).await {
+                Ok(outcome) => observations.extend(outcome.map(|outcome| JobObservation {
+                    name: job.name.clone(),
+                    outcome,
+                })),
+                Err(error) => failed.push(error),
+            }
         }
-        Ok(observations)
+        (observations, Error::aggregate(failed))
+    }
+
+    async fn run(
+        &self,
+        rollout: &Object,
+        stage: &StageRolloutStatus,
+        job: &StageJobStatus,
+        gate: &JobGate,
+    ) -> Result<Option<JobOutcome>, Error> {
+        match self.find(rollout, &job.name).await? {
+            Some(object) if !is_owned_by(&object, rollout) => foreign(rollout, "Job", &object),
+            Some(object) => Ok(Some(outcome_of(&object))),
+            None if job.state == StageJobState::Running => {
+                Ok(Some(JobOutcome::Failed("the Job was deleted".to_owned())))
+            }
+            None => self.make(rollout, stage, &job.name, gate).await,
+        }
     }
 
     /// The Job with a name. That it is absent is not read from a cache: it may be older than the
     /// status.
     async fn find(&self, rollout: &Object, name: &str) -> Result<Option<Object>, Error> {
-        let job = match self.jobs.get(rollout.namespace(), name) {
-            Some(job) => Some(job),
-            None => {
-                let at = ResourcePath::object(&JOBS, rollout.namespace(), name);
-                ignore_not_found(self.api.get(at).await)?
-            }
-        };
-        match job {
-            Some(job) if !is_owned_by(&job, rollout) => Err(Error::blocked(format!(
-                "the Job {name} is not one of this rollout"
-            ))),
-            job => Ok(job),
+        let job = self.jobs.get(rollout.namespace(), name);
+        if job.is_some() {
+            return Ok(job);
         }
+        let at = ResourcePath::object(&JOBS, rollout.namespace(), name);
+        Ok(ignore_not_found(self.api.get(at).await)?)
     }
 
     /// Makes the PropagationPolicy of a Job, and once the controllers see it, the Job, which no
@@ -169,8 +176,7 @@ impl GateJobs {
         let body = match self.policies.get(namespace, name) {
             None => propagation_policy(rollout, stage, name),
             Some(policy) if !is_owned_by(&policy, rollout) => {
-                let reason = format!("the PropagationPolicy {name} is not one of this rollout");
-                return Err(Error::blocked(reason));
+                return foreign(rollout, "PropagationPolicy", &policy);
             }
             Some(_) => {
                 let at = ResourcePath::object(&CRON_JOBS, namespace, &gate.cron_job);
@@ -228,6 +234,17 @@ impl GateJobs {
             ignore_not_found(self.api.delete(at, &options).await)?;
         }
         Ok(())
+    }
+}
+
+/// Makes the Job fail if its name is that of an object of someone else, which is left alone: a retry
+/// takes another name. One of an earlier Rollout is about to be collected.
+fn foreign(rollout: &Object, kind: &str, object: &Object) -> Result<Option<JobOutcome>, Error> {
+    let reason = format!("the {kind} {} is not one of this rollout", object.name());
+    let key = binding_reference_key(rollout.namespace(), rollout.name());
+    match object.meta().label(JOB_OF) == Some(&*key) {
+        true => Err(Error::blocked(reason)),
+        false => Ok(Some(JobOutcome::Failed(reason))),
     }
 }
 

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use client::{Api, ResourcePath, WriteOptions};
 use machinery::Gvr;
 use serde_json::json;
-
-use client::{Api, ResourcePath, WriteOptions};
 
 static ACCESS_REVIEWS: Gvr =
     Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");

@@ -23,9 +23,9 @@ use crate::resource_version::{MultiClusterResourceVersion, member_resource_versi
 
 /// Where the caches of a resource are.
 pub(crate) enum CacheSource {
-    /// Those that ResourceRegistries select.
+    /// The caches that ResourceRegistries select.
     Selected(Arc<SelectedResourceCaches>),
-    /// Those of one resource, whatever the request says.
+    /// The caches of one resource, whatever the request says.
     Fixed(Arc<ResourceCaches>),
 }
 

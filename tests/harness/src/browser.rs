@@ -19,7 +19,9 @@ use crate::sleep_blocking;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A browser that is no user's: it looks nothing up, updates nothing and asks nothing.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 13] = [
+    // Input is dropped until a new page is painted otherwise.
+    "--allow-pre-commit-input",
     "--headless",
     "--no-sandbox",
     "--disable-gpu",

@@ -1,6 +1,6 @@
 //! Evicts bindings from a cluster, and waits until they have left it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -16,6 +16,7 @@ use machinery::{Gvr, Object};
 use serde_json::json;
 
 use super::placements::DrainedTemplate;
+use crate::object_lists::list_all;
 use crate::output;
 
 /// How often an eviction is written again because another client has changed the binding
@@ -77,6 +78,37 @@ pub(super) async fn evict(
         "the binding of {} keeps changing; run the command again",
         template.text()
     )
+}
+
+/// The bindings that are not placed in the cluster any more, and have not left it: evictions of
+/// others or of an earlier drain go on, or a rollout keeps their replicas.
+pub(super) async fn list_leaving(
+    api: &dyn Api,
+    cluster: &str,
+) -> anyhow::Result<Vec<EvictedBinding>> {
+    let works = list_all(api, &WORKS, &names::execution_space_name(cluster)).await?;
+    let ids: HashSet<&str> = works.iter().filter_map(binding_id).collect();
+    let mut leaving = Vec::new();
+    for resource in [&BINDINGS, &CLUSTER_BINDINGS] {
+        for binding in list_all(api, resource, "").await? {
+            let spec = &binding.decode::<ResourceBinding>()?.spec;
+            let is_placed = spec.targets().iter().any(|target| target.name == cluster);
+            let id = binding_id(&binding).unwrap_or_default();
+            if !is_placed && (spec.is_evicting(cluster) || ids.contains(id)) {
+                leaving.push(EvictedBinding {
+                    key: binding.meta().key(),
+                    permanent_id: id.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(leaving)
+}
+
+/// The permanent id of a binding, or of that of a Work.
+fn binding_id(object: &Object) -> Option<&str> {
+    let meta = object.meta();
+    meta.label(BINDING_ID).or(meta.label(CLUSTER_BINDING_ID))
 }
 
 /// Waits until the evicted bindings and their Works have left the cluster; the error names those
@@ -181,8 +213,7 @@ impl RemainingObjects<'_> {
 
     fn update(&mut self, resource: &'static Gvr, object: &Object) -> anyhow::Result<()> {
         let is_there = if *resource == WORKS {
-            let meta = object.meta();
-            let id = meta.label(BINDING_ID).or(meta.label(CLUSTER_BINDING_ID));
+            let id = binding_id(object);
             self.evicted.iter().any(|e| Some(&*e.permanent_id) == id)
         } else {
             let key = object.meta().key();
@@ -207,6 +238,37 @@ impl RemainingObjects<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client_fake::FakeApi;
+
+    // proves: DRN-waits
+    #[tokio::test]
+    async fn what_was_leaving_before_is_awaited_too() {
+        let control = FakeApi::new();
+        let binding = |name: &str, spec: serde_json::Value| {
+            let labels = json!({BINDING_ID: name});
+            let metadata = json!({"name": name, "namespace": "n", "labels": labels});
+            control.seed(&BINDINGS, json!({"metadata": metadata, "spec": spec}));
+        };
+        let elsewhere = json!([{"name": "m2"}]);
+        let task = json!({"fromCluster": "m1", "purgeMode": PURGE_MODE_GRACEFULLY});
+        binding("placed", json!({"clusters": [{"name": "m1"}]}));
+        binding("elsewhere", json!({"clusters": elsewhere}));
+        binding("kept", json!({"clusters": elsewhere}));
+        let evicted = json!({"clusters": elsewhere, "gracefulEvictionTasks": [task]});
+        binding("evicted", evicted);
+        for (id, space) in [
+            ("placed", "karmada-es-m1"),
+            ("kept", "karmada-es-m1"),
+            ("elsewhere", "karmada-es-m2"),
+        ] {
+            let metadata = json!({"name": id, "namespace": space, "labels": {BINDING_ID: id}});
+            control.seed(&WORKS, json!({"metadata": metadata}));
+        }
+        let leaving = list_leaving(&*control, "m1").await.unwrap();
+        let mut keys: Vec<&str> = leaving.iter().map(|binding| &*binding.key).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["n/evicted", "n/kept"]);
+    }
 
     // proves: DRN-waits
     #[test]

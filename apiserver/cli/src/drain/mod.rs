@@ -85,10 +85,10 @@ async fn drain(arguments: &DrainArgs, tasks: &TaskGroup) -> anyhow::Result<Drain
     Ok(report)
 }
 
-/// Evicts what can move, and waits until it has left.
+/// Evicts what can move, and waits until it has left, with what was leaving before.
 async fn evict(api: &dyn Api, report: &DrainReport, arguments: &DrainArgs) -> anyhow::Result<()> {
     let cluster = arguments.cluster.as_str();
-    let mut evicted = Vec::new();
+    let mut evicted = evictions::list_leaving(api, cluster).await?;
     for template in report.leaving() {
         evicted.push(evictions::evict(api, cluster, template).await?);
     }

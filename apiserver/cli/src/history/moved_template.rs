@@ -8,7 +8,7 @@ use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use machinery::{Gvk, Gvr, Object};
 
 use super::entries::read_history;
-use crate::kubeconfig_flags::context_namespace;
+use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::resource_args::{find_resource, parse_resource_arg};
 
@@ -42,10 +42,7 @@ impl MovedTemplate {
     pub(super) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
         let (kind, name) = parse_resource_arg(&arguments.resource)?;
         let config = arguments.control.load_config()?;
-        let namespace = match &arguments.namespace {
-            Some(namespace) => namespace.clone(),
-            None => context_namespace(&config),
-        };
+        let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
         let api = RemoteApi::new(config, tasks)?;
         let served = api.discover().await?.resources;
         let resource = find_resource(&served, kind)?;

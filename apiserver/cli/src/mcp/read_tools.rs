@@ -6,7 +6,7 @@ use client::remote::RemoteApi;
 
 use super::inputs::{GetInput, NoInput, OutputInput, PlanInput, ResourceInput, ScopeInput};
 use super::redaction::redact_object;
-use super::result_text::is_shown_whole;
+use super::result_text::{has_hidden, is_shown_whole};
 use super::server::{FleetServer, ToolAnswer};
 use crate::doctor::{self, DoctorArgs};
 use crate::get::{self, GetArgs, PrintedObjects};
@@ -116,13 +116,18 @@ impl FleetServer {
         tasks: &TaskGroup,
     ) -> anyhow::Result<ToolAnswer> {
         let planned = self.plan_policies(&input, tasks).await?;
-        let data = planned.report.lines(true);
+        let content = planned.content();
+        let mut data = planned.report.lines(true);
         // What is not shown whole is not carried out, and templates are not applied.
-        let is_offered = self.arguments.allow_writes
+        let mut is_offered = self.arguments.allow_writes
             && planned.report.changes.is_empty()
             && is_shown_whole(&data);
+        if is_offered && has_hidden(&content) {
+            is_offered = false;
+            data.push_str("\nNOTE: there is no token, since the policies, or what they replace, have characters that are not seen");
+        }
         Ok(ToolAnswer {
-            token: is_offered.then(|| self.plans.show(&planned.content())),
+            token: is_offered.then(|| self.plans.show(&content)),
             data,
         })
     }

@@ -22,6 +22,11 @@ pub(super) fn result_text(data: &str, token: Option<&str>) -> String {
     result.to_string()
 }
 
+/// Whether a text has characters that a reader does not see.
+pub(super) fn has_hidden(text: &str) -> bool {
+    text.chars().any(is_hidden)
+}
+
 /// Whether a result shows all of its data.
 pub(super) fn is_shown_whole(data: &str) -> bool {
     !cleaned(data, MAX_DATA_BYTES).1
@@ -101,5 +106,6 @@ mod tests {
         let long = parsed(&result_text(&"é".repeat(MAX_DATA_BYTES), None));
         assert_eq!(long["data"].as_str().unwrap().len(), MAX_DATA_BYTES);
         assert!(long["truncated"].is_string());
+        assert!(has_hidden("member\u{200b}") && !has_hidden("member\n"));
     }
 }

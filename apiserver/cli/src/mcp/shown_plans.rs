@@ -1,4 +1,4 @@
-//! What this process has shown that a change will do: only that may be done.
+//! Remembers the plans that this process has shown: a change is made only as one of them says.
 
 use std::collections::VecDeque;
 

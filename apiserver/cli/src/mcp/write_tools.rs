@@ -56,7 +56,7 @@ impl FleetServer {
             });
         };
         self.plans.take(&content, &token)?;
-        rollout.make(&change).await?;
+        rollout.apply(&change).await?;
         Ok(change.outcome.into())
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct PlannedPolicies {
     api: Arc<dyn Api>,
     /// The policies with their namespaces.
     policies: Vec<Value>,
+    /// The spec of the policy that each replaces; null if there is none.
+    replaced_specs: Vec<Value>,
     pub(crate) report: PlanReport,
 }
 
@@ -130,23 +132,29 @@ pub(crate) async fn plan_documents(
         settings.namespace.set_namespace(policy)?;
     }
     let mut report = PlanReport::default();
+    let mut replaced_specs = Vec::new();
     if !policies.is_empty() {
         let inputs = inputs::collect_inputs(&*api, policies.clone(), settings.gates);
         let inputs = Box::pin(inputs).await?;
         report = report::plan_report(&inputs, settings.scheduling, settings.gates);
+        for change in &inputs.changes {
+            let before = change.before.as_ref().map(Object::value).transpose()?;
+            replaced_specs.push(before.map_or(Value::Null, |mut value| value["spec"].take()));
+        }
     }
     report.changes = templates::plan_templates(&*api, templates, settings.namespace).await?;
     Ok(PlannedPolicies {
         api,
         policies,
+        replaced_specs,
         report,
     })
 }
 
 impl PlannedPolicies {
-    /// All that is planned, and all that it would do.
+    /// All that is planned, what it replaces, and all that it would do.
     pub(crate) fn content(&self) -> String {
-        json!([self.policies, self.report.lines(true)]).to_string()
+        json!([self.policies, self.replaced_specs, self.report.lines(true)]).to_string()
     }
 
     /// Applies the policies; returns a line about each.
@@ -167,7 +175,7 @@ impl PlannedPolicies {
 
 /// Where a changed template would go under the policies as they are, with Karmada's defaults of the
 /// flags for scheduling and of feature gates.
-pub async fn plan_template(
+pub async fn plan_placement(
     api: &dyn Api,
     kind: &ApiResource,
     template: Object,

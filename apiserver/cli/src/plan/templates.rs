@@ -25,8 +25,9 @@ use super::policies::DefaultPolicyNamespace;
 use crate::field_differences::field_differences;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides};
 use crate::printers::{format_table, single_line};
+use crate::rollout::reason_text;
 
-/// What a changed template would do to its clusters.
+/// The effect of a changed template on its clusters.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TemplateChangeReport {
@@ -44,16 +45,16 @@ pub(crate) struct TemplateChangeReport {
     pub(crate) stage: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) state: String,
-    pub(crate) clusters: Vec<ClusterChange>,
+    pub(crate) clusters: Vec<PlannedCluster>,
     pub(crate) differences: Vec<RevisionDifference>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
 
-/// What a cluster has, and what it would have after the first step.
+/// The revision of a cluster now and after the first step.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ClusterChange {
+pub(crate) struct PlannedCluster {
     pub(crate) name: String,
     pub(crate) stage: String,
     /// Empty if changes of the template are not staged.
@@ -153,12 +154,7 @@ async fn read_template<'a>(
 }
 
 fn kind_of(resource: &ApiResource) -> Gvk {
-    let gvr = &resource.resource;
-    Gvk::new(
-        gvr.group.clone(),
-        gvr.version.clone(),
-        resource.kind.clone(),
-    )
+    resource.resource.with_kind(&*resource.kind)
 }
 
 async fn plan_template(
@@ -271,16 +267,13 @@ impl TemplateChangeReport {
             for cluster in clusters.filter(|c| c.phase != RolloutPhase::Skipped) {
                 let now = before.and_then(|status| status.cluster(&cluster.name));
                 let now = now.map(|now| now.revision.clone()).unwrap_or_default();
-                self.clusters.push(ClusterChange {
+                self.clusters.push(PlannedCluster {
                     name: cluster.name.clone(),
                     stage: stage.name.clone(),
                     gets_change: cluster.revision == *target && now != *target,
                     now,
                     then: cluster.revision.clone(),
-                    reason: match &*cluster.message {
-                        "" => cluster.reason.clone(),
-                        message => format!("{}: {message}", cluster.reason),
-                    },
+                    reason: reason_text(cluster),
                 });
             }
         }
@@ -307,7 +300,7 @@ impl TemplateChangeReport {
         let targets = view.spec.targets().into_iter();
         let names: Vec<String> = targets.map(|target| target.name.clone()).collect();
         let fields = changed_fields(&before, &template.change.after.value()?);
-        let change = |name: &String| ClusterChange {
+        let change = |name: &String| PlannedCluster {
             name: name.clone(),
             stage: String::new(),
             now: String::new(),
@@ -342,7 +335,7 @@ impl TemplateChangeReport {
         };
         let mut lines = vec![format!("{template}: {begin}")];
         if self.changes {
-            let row = |cluster: &ClusterChange| {
+            let row = |cluster: &PlannedCluster| {
                 let then = match cluster.gets_change {
                     true => "the change",
                     false => "stays",
@@ -383,7 +376,7 @@ mod tests {
     // proves: CLI-plan-rollout
     #[test]
     fn a_staged_change_says_who_gets_it_first_and_what_it_changes() {
-        let cluster = |name: &str, stage: &str, gets_change: bool, reason: &str| ClusterChange {
+        let cluster = |name: &str, stage: &str, gets_change: bool, reason: &str| PlannedCluster {
             name: name.into(),
             stage: stage.into(),
             now: "web-1".into(),

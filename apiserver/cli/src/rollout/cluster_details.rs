@@ -17,14 +17,21 @@ pub(crate) fn batch_text(cluster: &ClusterRolloutStatus, target: &str) -> String
 
 /// The batch of a cluster, and why the cluster is in its phase.
 pub fn cluster_details(cluster: &ClusterRolloutStatus, target: &str) -> String {
-    let batch = batch_text(cluster, target);
-    let parts = [&*batch, &*cluster.reason, &*cluster.message];
-    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(": ")
+    join_parts(&[&batch_text(cluster, target), &reason_text(cluster)])
+}
+
+/// Why a cluster is in its phase.
+pub(crate) fn reason_text(cluster: &ClusterRolloutStatus) -> String {
+    join_parts(&[&cluster.reason, &cluster.message])
+}
+
+fn join_parts(parts: &[&str]) -> String {
+    let parts = parts.iter().copied().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(": ")
 }
 
 /// The Job of a stage, and why it has failed.
-pub(crate) fn job_details(job: &StageJobStatus) -> String {
+pub fn job_details(job: &StageJobStatus) -> String {
     match &*job.message {
         "" => format!("job/{}", job.name),
         message => format!("job/{}: {message}", job.name),

@@ -7,7 +7,7 @@ use machinery::Object;
 use serde_json::{Value, json};
 
 /// The state of a rollout that waits for an approval.
-pub(super) const AWAITING_APPROVAL: &str = "AwaitingApproval";
+pub const AWAITING_APPROVAL: &str = "AwaitingApproval";
 
 /// A template whose changes are staged, as it was read.
 #[derive(Clone, Copy)]

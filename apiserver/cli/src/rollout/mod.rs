@@ -19,9 +19,10 @@ use machinery::Object;
 
 use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
-pub use cluster_details::cluster_details;
-pub(crate) use cluster_details::{batch_text, job_details};
+pub(crate) use cluster_details::{batch_text, reason_text};
+pub use cluster_details::{cluster_details, job_details};
 use decisions::{AWAITING_APPROVAL, RolloutChange, status_of};
+pub use template_rollout::patch_rollout;
 pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
@@ -134,13 +135,13 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         RolloutCommand::Pause(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
             rollout
-                .make_and_print(rollout.staged().pausing(true)?)
+                .apply_and_print(rollout.staged().pausing(true)?)
                 .await
         }
         RolloutCommand::Resume(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
             rollout
-                .make_and_print(rollout.staged().pausing(false)?)
+                .apply_and_print(rollout.staged().pausing(false)?)
                 .await
         }
         RolloutCommand::Approve(arguments) => {
@@ -167,12 +168,12 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
 }
 
 impl TemplateRollout {
-    pub(crate) async fn make(&self, change: &RolloutChange) -> anyhow::Result<()> {
+    pub(crate) async fn apply(&self, change: &RolloutChange) -> anyhow::Result<()> {
         self.patch(change.patch.clone()).await
     }
 
-    async fn make_and_print(&self, change: RolloutChange) -> anyhow::Result<()> {
-        self.make(&change).await?;
+    async fn apply_and_print(&self, change: RolloutChange) -> anyhow::Result<()> {
+        self.apply(&change).await?;
         output::print_line(change.outcome);
         Ok(())
     }
@@ -186,7 +187,7 @@ impl TemplateRollout {
             bail!(no_waiting_stage(&self.text, &view, status, &policy));
         }
         let approval = self.staged().approval(stage)?;
-        self.make_and_print(approval).await
+        self.apply_and_print(approval).await
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place

@@ -20,6 +20,14 @@ use crate::kubectl::ControlPlaneArgs;
 use crate::object_lists::list_all;
 use crate::resource_args::{ObjectArg, parse_resource_arg};
 
+/// Writes a merge patch into a Rollout.
+pub async fn patch_rollout(api: &dyn Api, rollout: &Object, patch: Value) -> client::Result<()> {
+    let at = ResourcePath::of_object(&ROLLOUTS, rollout);
+    let options = WriteOptions::default();
+    api.patch(at, Patch::Merge(patch), &options).await?;
+    Ok(())
+}
+
 #[derive(Args)]
 pub(crate) struct TemplateArgs {
     /// TYPE/NAME of the template.
@@ -89,10 +97,7 @@ impl TemplateRollout {
     }
 
     pub(super) async fn patch(&self, patch: Value) -> anyhow::Result<()> {
-        let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
-        let options = WriteOptions::default();
-        self.api.patch(at, Patch::Merge(patch), &options).await?;
-        Ok(())
+        Ok(patch_rollout(&self.api, &self.object, patch).await?)
     }
 
     /// The policy that a status names, as it is now.

@@ -2,14 +2,13 @@
 
 use karmada_api::Rollout;
 use karmada_api::rollout::{
-    ClusterReplicas, ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageJobState,
-    StageJobStatus,
+    ClusterReplicas, RolloutPhase, RolloutStatus, StageJobState, StageJobStatus,
 };
 use machinery::Object;
 use serde::Serialize;
 
 use crate::printers::format_table;
-use crate::rollout::{batch_text, job_details};
+use crate::rollout::{batch_text, job_details, reason_text};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -92,7 +91,7 @@ fn staged_clusters(status: &RolloutStatus) -> Vec<StagedCluster> {
             phase: cluster.phase,
             revision: cluster.revision.clone(),
             batch: batch_text(cluster, &status.target_revision),
-            reason: reason_of(cluster),
+            reason: reason_text(cluster),
         })
         .collect()
 }
@@ -105,13 +104,6 @@ fn stage_jobs(status: &RolloutStatus) -> Vec<StageJob> {
         })
     });
     jobs.collect()
-}
-
-fn reason_of(cluster: &ClusterRolloutStatus) -> String {
-    match &*cluster.message {
-        "" => cluster.reason.clone(),
-        message => format!("{}: {message}", cluster.reason),
-    }
 }
 
 impl RolloutSummary {

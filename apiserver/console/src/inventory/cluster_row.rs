@@ -4,6 +4,8 @@ use karmada_api::Cluster;
 use karmada_api::cluster::Taint;
 use machinery::{Object, Quantity};
 
+use crate::clipped_text::clipped;
+
 #[derive(Debug)]
 pub(crate) struct ClusterRow {
     pub(crate) name: String,
@@ -49,7 +51,7 @@ impl ClusterRow {
         let ready = cluster.condition("Ready");
         let remark = match ready {
             Some(ready) if ready.status == "True" => String::new(),
-            Some(ready) => format!("{}: {}", ready.reason, ready.message),
+            Some(ready) => clipped(&format!("{}: {}", ready.reason, ready.message)),
             None => "it has no condition Ready yet".to_owned(),
         };
         let share = |resource: &str| {
@@ -64,7 +66,7 @@ impl ClusterRow {
             is_ready: cluster.is_ready(),
             remark,
             is_deleting: object.meta().deleting,
-            version: status.kubernetes_version.clone(),
+            version: clipped(&status.kubernetes_version),
             is_pull: spec.sync_mode == "Pull",
             provider: spec.provider.clone(),
             region: spec.region.clone(),

@@ -82,6 +82,12 @@ impl Inventory {
         projection.read(|rows| rows.get(key).cloned())
     }
 
+    /// The name of the template of a binding; that of the binding until it is listed.
+    pub(crate) fn template_name(&self, key: &ObjectKey) -> String {
+        let row = self.workload(key);
+        row.map_or_else(|| key.1.clone(), |row| row.name.to_string())
+    }
+
     /// The rollout of the template of a binding.
     pub(crate) fn rollout(&self, key: &ObjectKey) -> Option<Arc<RolloutRow>> {
         self.rollouts.read(|rows| rows.get(key).cloned())

@@ -4,7 +4,9 @@ use maud::{Markup, html};
 
 use super::bars::share_bar;
 use super::layout::{Navigation, PageParts};
-use super::markup::{badge, bytes, cores, counted, empty_state, grouped, remarks, units};
+use super::markup::{
+    badge, bytes, cores, counted, empty_state, grouped, remarks, replica_count, units,
+};
 use crate::console::Console;
 use crate::inventory::{ClusterLoad, ClusterRow};
 use crate::query::Link;
@@ -103,8 +105,8 @@ fn placed(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
         parameters: &parameters,
     };
     html! {
-        a href=(link) { (counted(load.workloads, "workload")) }
-        @if load.replicas > 0 { span .muted { ", " (grouped(load.replicas)) " replicas" } }
+        a .nowrap href=(link) { (counted(load.workloads, "workload")) }
+        @if load.replicas > 0 { ", " span .muted.nowrap { (replica_count(load.replicas)) } }
     }
 }
 
@@ -156,7 +158,7 @@ fn table(
                         tr {
                             th scope="row" .name title=(cluster.name) { (cluster.name) }
                             td title=(cluster.remark) { (readiness(cluster)) }
-                            td { (cluster.version) }
+                            td .version title=(cluster.version) { (cluster.version) }
                             td { (mode(cluster)) }
                             td .number { @if let Some((ready, all)) = cluster.nodes { (ready) "/" (all) } }
                             td { (share_bar("CPU", cluster.cpu.as_ref(), cores)) }

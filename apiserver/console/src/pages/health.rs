@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::layout::{Navigation, PageParts};
 use super::markup::{badge, counted};
+use crate::clipped_text::clipped;
 use crate::console::Console;
 
 /// Results of one status that are shown.
@@ -62,7 +63,7 @@ fn results(report: &DoctorReport, status: CheckStatus, title: &str) -> Markup {
                             (badge(tone, result.status.text()))
                             div {
                                 p .check-name { (result.check) }
-                                p { (result.message) }
+                                p { (clipped(&result.message)) }
                                 @if !result.remedy.is_empty() { p .remedy { (result.remedy) } }
                             }
                         }

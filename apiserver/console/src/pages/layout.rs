@@ -1,4 +1,4 @@
-//! What is around the content of every page: head, landmarks and navigation.
+//! Renders the frame of every page: head, landmarks and navigation.
 
 use maud::{DOCTYPE, Markup, html};
 

@@ -54,10 +54,10 @@ pub(super) fn health_badge(health: WorkloadHealth) -> Markup {
     badge(tone, health.as_str())
 }
 
-/// The tone of a state of a rollout, a stage or a cluster in one.
+/// The tone of a state of a rollout, or of a stage, a cluster or a Job in one.
 pub(super) fn phase_tone(phase: &str) -> &'static str {
     match phase {
-        "Completed" | "Done" => "good",
+        "Completed" | "Done" | "Succeeded" => "good",
         "Degraded" | "Failed" | "RolledBack" => "bad",
         "AwaitingApproval" | "Paused" | "Blocked" => "warn",
         _ => "calm",
@@ -95,6 +95,10 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}s"),
     }
+}
+
+pub(super) fn replica_count(replicas: i64) -> String {
+    counted(usize::try_from(replicas).unwrap_or(0), "replica")
 }
 
 /// A number with its thousands apart.
@@ -167,6 +171,7 @@ mod tests {
         ] {
             assert_eq!(grouped(number), text);
         }
+        assert_eq!(replica_count(1), "1 replica");
         assert_eq!(counted(1, "cluster"), "1 cluster");
         assert_eq!(counted(1200, "cluster"), "1,200 clusters");
     }

@@ -93,7 +93,9 @@ impl Page {
         match self {
             Self::Fleet { as_table } => fleet::parts(*as_table),
             Self::WorkloadList(filter) => workload_list::parts(filter, console),
-            Self::Workload { key, note } => workload::parts(key, note),
+            Self::Workload { key, note } => {
+                workload::parts(console.inventory.template_name(key), note)
+            }
             Self::Health => health::parts(),
         }
     }

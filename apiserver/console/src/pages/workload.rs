@@ -1,7 +1,8 @@
 //! The page of one workload: where it is and why, what overrides change, its rollout and its history.
 
 use flotilla_cli::history::entries::{EntryText, read_history};
-use flotilla_cli::rollout::cluster_details;
+use flotilla_cli::rollout::decisions::AWAITING_APPROVAL;
+use flotilla_cli::rollout::{cluster_details, job_details};
 use flotilla_cli::why::inputs::{WhyInputs, collect_inputs};
 use flotilla_cli::why::report::{
     ClusterRow, DecisionSummary, WhyReport, build_report, override_differences,
@@ -15,7 +16,10 @@ use maud::{Markup, html};
 
 use super::bars::percent_bar;
 use super::layout::{Navigation, PageParts};
-use super::markup::{badge, empty_state, grouped, notice, phase_tone, workload_path};
+use super::markup::{
+    badge, empty_state, grouped, notice, phase_tone, replica_count, workload_path,
+};
+use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::ObjectKey;
 
@@ -23,6 +27,8 @@ use crate::inventory::ObjectKey;
 const MAX_HISTORY_ENTRIES: usize = 50;
 /// Clusters of a decision that are shown; `flotilla why` lists all.
 const MAX_DECIDED_CLUSTERS: usize = 200;
+/// Objects of a Work that are shown.
+const MAX_OBJECTS: usize = 100;
 const MAX_SCORE: i64 = 100;
 
 /// What an action has done, by the word in the address.
@@ -33,10 +39,10 @@ const NOTES: [(&str, &str); 4] = [
     ("scaled", "The replicas are changed."),
 ];
 
-pub(super) fn parts(key: &ObjectKey, note: &str) -> PageParts {
+pub(super) fn parts(title: String, note: &str) -> PageParts {
     let note = NOTES.iter().find(|(word, _)| *word == note);
     PageParts {
-        title: key.1.clone(),
+        title,
         navigation: Navigation::Workloads,
         head: html! {
             p .back { a href="/workloads" { "All workloads" } }
@@ -122,7 +128,7 @@ fn actions(view: &WorkloadView, key: &ObjectKey) -> Markup {
     let status = view.rollout_status();
     let waits = status
         .as_ref()
-        .filter(|status| status.state == "AwaitingApproval");
+        .filter(|status| status.state == AWAITING_APPROVAL);
     html! {
         ul .actions aria-label="Actions" {
             @if let Some(status) = waits {
@@ -153,7 +159,7 @@ fn pending(report: &WhyReport) -> Markup {
         @if !report.pending.is_empty() {
             div .notice.warn role="note" {
                 strong { "Pending" }
-                ul { @for step in &report.pending { li { (step) } } }
+                ul { @for step in &report.pending { li { (clipped(step)) } } }
             }
         }
     }
@@ -205,7 +211,7 @@ fn cluster_node(view: &WorkloadView, row: &ClusterRow) -> Markup {
         li {
             span .node {
                 span .kind { "Cluster" } " " span .name title=(row.name) { (row.name) }
-                @if let Some(replicas) = row.replicas { " " span .muted { (grouped(replicas)) " replicas" } }
+                @if let Some(replicas) = row.replicas { " " span .muted { (replica_count(replicas)) } }
                 @if row.member != "Ready" { " " (badge("bad", "Not ready")) }
             }
             @if let Some(work) = &row.work {
@@ -220,9 +226,9 @@ fn cluster_node(view: &WorkloadView, row: &ClusterRow) -> Markup {
                                 _ => (badge("bad", "Not applied")),
                             }
                         }
-                        @if !work.message.is_empty() { p .remark { (work.message) } }
+                        @if !work.message.is_empty() { p .remark { (clipped(&work.message)) } }
                         ul {
-                            @for object in works.iter().flat_map(|(_, work)| &work.status.manifest_statuses) {
+                            @for object in works.iter().flat_map(|(_, work)| &work.status.manifest_statuses).take(MAX_OBJECTS) {
                                 li {
                                     span .node {
                                         span .kind { (object.identifier.kind) } " "
@@ -245,8 +251,7 @@ fn object_health(health: &str) -> Markup {
     match health {
         "Healthy" => badge("good", health),
         "Unhealthy" => badge("bad", health),
-        "" => badge("calm", "Unknown"),
-        other => badge("calm", other),
+        _ => badge("calm", "Unknown"),
     }
 }
 
@@ -284,6 +289,15 @@ fn rollout_section(view: &WorkloadView) -> Markup {
                                     }
                                     @let details = cluster_details(cluster, &status.target_revision);
                                     @if !details.is_empty() { p .muted { (details) } }
+                                }
+                            }
+                            @if let Some(job) = &stage.job {
+                                li {
+                                    span .node {
+                                        span .kind { "Job" } " "
+                                        (badge(phase_tone(job.state.as_str()), job.state.as_str()))
+                                    }
+                                    p .muted { (job_details(job)) }
                                 }
                             }
                         }
@@ -421,7 +435,7 @@ fn overrides_section(view: &WorkloadView) -> Markup {
                 h2 #overrides { "What overrides change" }
                 @for row in overridden {
                     h3 { (row.name) }
-                    p .muted { "By " (row.overrides.join(", ")) }
+                    @if !row.overrides.is_empty() { p .muted { "By " (row.overrides.join(", ")) } }
                     @if let Some(failure) = &row.override_failure {
                         (notice("bad", "They cannot be applied", failure))
                     }

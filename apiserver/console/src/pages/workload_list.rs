@@ -1,4 +1,4 @@
-//! The page Workloads: the templates with their places, filtered and paged on the server.
+//! The page Workloads: the templates with their clusters, filtered and paged on the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const MAX_CHOICES: usize = 500;
 /// The clusters of a row that are named.
 const MAX_NAMED_CLUSTERS: usize = 3;
 
-/// What of the templates is shown.
+/// The templates that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkloadFilter {
     /// Words that must all be there, in lower case.

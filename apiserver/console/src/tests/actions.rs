@@ -29,6 +29,9 @@ async fn a_stage_is_approved_as_its_plan_says() {
         "{}",
         plan.text
     );
+    let title = "<h1>Approve stage everywhere of web</h1>";
+    assert!(plan.text.contains(title), "{}", plan.text);
+    assert!(plan.text.contains(">Back to web</a>"), "{}", plan.text);
     assert_eq!(fixture.api.writes(), []);
     let form = form(&plan, "&stage=everywhere");
     let done = fixture.post(APPROVE, &cookie, &form).await;

@@ -254,7 +254,9 @@ pub(super) fn rollout(name: &str) -> Value {
         "status": {"observedTemplateGeneration": 1, "targetRevision": "web-2", "stableRevision": "web-1",
             "state": "AwaitingApproval", "stage": "everywhere", "progress": "1/2", "policy": "RolloutPolicy shop/web",
             "stages": [
-                {"name": "canary", "phase": "Done", "clusters": [
+                {"name": "canary", "phase": "Done",
+                    "job": {"name": "smoke-1", "state": "Succeeded", "since": "2026-01-01T00:00:00Z"},
+                    "clusters": [
                     {"name": "east", "phase": "Done", "revision": "web-2", "since": "2026-01-01T00:00:00Z"}]},
                 {"name": "everywhere", "phase": "Blocked", "clusters": [
                     {"name": "west", "phase": "Blocked", "revision": "web-1", "since": "2026-01-01T00:00:00Z",

@@ -36,6 +36,22 @@ async fn clusters_are_cards_and_rows() {
     }
 }
 
+// proves: CON-clipped
+#[tokio::test]
+async fn an_endless_text_of_a_member_is_clipped() {
+    let api = api();
+    let mut cluster = cluster("east", "False", &"message".repeat(10_000));
+    cluster["status"]["kubernetesVersion"] = json!("v".repeat(10_000));
+    api.seed(&CLUSTERS, cluster);
+    let fixture = ConsoleFixture::start(api).await;
+    let cookie = fixture.login().await;
+    for path in ["/", "/?view=table"] {
+        let page = fixture.get(path, &cookie).await;
+        assert!(page.text.contains("messagemess"), "{path}: {}", page.text);
+        assert!(page.text.len() < 10_000, "{path}: {}", page.text.len());
+    }
+}
+
 // proves: CON-empty
 #[tokio::test]
 async fn an_empty_fleet_says_what_to_do() {
@@ -140,10 +156,13 @@ async fn a_workload_shows_its_tree_its_rollout_and_its_actions() {
     let page = fixture.page(WEB).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.text);
     for text in [
+        "<title>web · Flotilla</title>",
         "Deployment in shop",
         "web-deployment",
         "Not ready",
         "canary",
+        "Succeeded",
+        "job/smoke-1",
         "AwaitingApproval",
         "href=\"/workloads/shop/web%2Ddeployment/approve?stage=everywhere\"",
         "href=\"/workloads/shop/web%2Ddeployment/pause\"",

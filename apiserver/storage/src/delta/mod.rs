@@ -1,15 +1,13 @@
 //! The parts of the engines' deltas that know nothing of an engine: which keys have similar values,
-//! the difference of two values, and the choice between the bases of a group.
+//! and a cache of bounded size. [`machinery::base_group`] chooses between bases.
 //!
 //! The values of keys with the same last segment, up to its first full stop, resemble each other:
 //! the Works of one template have the same name in the namespaces of all clusters, and the names of
 //! events begin with the object's, as do all versions of one object. Bytes are compared, and nothing
 //! is parsed; encrypted values resemble nothing, and are stored as they are.
 
-mod base_group;
 mod bounded_cache;
 
-pub(crate) use self::base_group::{BaseGroup, ShortestDelta, checked_delta};
 pub(crate) use self::bounded_cache::BoundedCache;
 
 /// The keys whose values an engine stores as deltas.

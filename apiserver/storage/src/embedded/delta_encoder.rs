@@ -12,10 +12,11 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use machinery::base_group::{BaseGroup, ShortestDelta, checked_delta};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::SqlRevision;
-use crate::delta::{BaseGroup, BoundedCache, DeltaOptions, ShortestDelta, checked_delta};
+use crate::delta::{BoundedCache, DeltaOptions};
 use crate::encryption::is_encrypted;
 
 /// Bytes of bases that the writer holds in memory; it reads others from the database.
@@ -23,6 +24,7 @@ const BASE_CACHE_BYTES: usize = 8 << 20;
 /// Groups whose bases the writer remembers. A forgotten one begins with the base of the row that
 /// is replaced.
 const MAX_GROUPS: usize = 1 << 16;
+
 /// What a row stores for a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoredValue {

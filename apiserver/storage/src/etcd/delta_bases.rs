@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use machinery::base_group::BaseGroup;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::delta_value::BaseName;
-use crate::delta::{BaseGroup, BoundedCache, DeltaOptions};
+use crate::delta::{BoundedCache, DeltaOptions};
 use crate::encryption::is_encrypted;
 
 /// Bytes of bases in memory: those of 1,000 templates of 30 KiB.
@@ -102,7 +103,7 @@ impl DeltaBases {
 
     /// Remembers that no further value may use a base.
     pub(super) fn retire(&self, group: &mut BaseGroup<BaseName>, base: &BaseName) {
-        group.remove(base);
+        group.retain(|other| other != base);
         let mut retired = self.retired.lock();
         if retired.get(base).is_none() {
             retired.insert(base.clone(), (), 1);

@@ -10,6 +10,7 @@
 
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, TxnOp};
+use machinery::base_group::{BaseGroup, ShortestDelta, checked_delta};
 
 use super::base_collection::OPEN_VERSION;
 use super::client::{EtcdClient, EtcdTxnResult};
@@ -17,7 +18,6 @@ use super::delta_bases::LockedBaseGroup;
 use super::delta_value::{BaseName, encode_delta};
 use super::error::EtcdError;
 use super::etcd_keys::to_revision;
-use crate::delta::{BaseGroup, ShortestDelta, checked_delta};
 use crate::store::{SingleKeyTxn, StoreResult, TxnResponse};
 
 /// How often a value whose base was retired meanwhile is encoded again, before it is stored whole.

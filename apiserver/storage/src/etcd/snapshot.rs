@@ -57,7 +57,10 @@ impl EtcdClient {
         let mut leases = LeaseExpiries::default();
         let (mut bytes, mut limit) = (0, FIRST_REQUEST_KEYS);
         let mut after = after.to_owned();
-        while bytes < PAGE_BYTES && page.records.len() < PAGE_KEYS && !page.is_last {
+        // The next page begins after the last record, so that bases alone do not end a page.
+        while !page.is_last
+            && (page.records.is_empty() || (bytes < PAGE_BYTES && page.records.len() < PAGE_KEYS))
+        {
             let (kvs, has_more) = self.keys_after(&after, revision, limit).await?;
             page.is_last = !has_more;
             let before = bytes;

@@ -133,9 +133,10 @@ async fn play(changes: Vec<StoreChange>) {
             listed.map(|objects| contents(&objects)).ok(),
             expected.map(|objects| contents(&objects)).ok()
         );
+        // A break may or may not discard events that no watcher has read.
+        let frames = drain_frames(&mut watchers[0]).await;
+        assert_eq!(drain_frames(&mut watchers[1]).await, frames);
     }
-    let frames = drain_frames(&mut watchers[0]).await;
-    assert_eq!(drain_frames(&mut watchers[1]).await, frames);
     drop(watchers);
     for caches in both {
         caches.shutdown().await;

@@ -1,6 +1,7 @@
 //! Jobs that stages await.
 
 use controller_testing::serve;
+use karmada_api::names::binding_reference_key;
 use karmada_api::resources::POLICIES;
 use karmada_api::rollout::{JOB_OF, ROLLOUT_POLICIES, ROLLOUTS};
 use machinery::Gvr;
@@ -50,6 +51,16 @@ impl PropagationFixture {
         let name = self.stage_job()["name"].clone();
         let mut jobs = self.jobs().into_iter();
         jobs.find(|job| job["metadata"]["name"] == name).unwrap()
+    }
+
+    /// The name of the Job of the next rollout, to `nginx:2`, as another plane has it.
+    async fn next_job_name() -> String {
+        let other = Self::with_job_gate().started().await;
+        other.wait_for_images("nginx:1", "nginx:1").await;
+        other.complete().await;
+        let job = other.run_job("nginx:2", "nginx:1").await;
+        other.tasks.stop().await;
+        job["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
     /// The Job of the first stage ends.
@@ -133,5 +144,54 @@ async fn a_job_survives_a_restart_and_is_not_made_again() {
     plane.control_plane.remove(&JOBS, "n", name);
     wait_until("failed", || plane.stage_job()["state"] == "Failed").await;
     assert_eq!(plane.stage_job()["message"], "the Job was deleted");
+    plane.tasks.stop().await;
+}
+
+// proves: ROL-job-foreign
+#[tokio::test]
+async fn a_job_of_someone_else_is_left_alone_and_a_retry_passes_it() {
+    let plane = PropagationFixture::with_job_gate().started().await;
+    plane.wait_for_images("nginx:1", "nginx:1").await;
+    plane.complete().await;
+    let name = PropagationFixture::next_job_name().await;
+    let foreign = json!({"metadata": {"name": name, "namespace": "n", "uid": "foreign"}});
+    plane.control_plane.seed(&JOBS, foreign);
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    plane.report_healthy("m1");
+    wait_until("failed", || plane.stage_job()["state"] == "Failed").await;
+    let message = format!("the Job {name} is not one of this rollout");
+    assert_eq!(plane.stage_job()["message"], message);
+    assert_eq!(plane.jobs().len(), 1);
+    plane.edit(&ROLLOUTS, "web-deployment", |rollout| {
+        let revision = rollout["status"]["targetRevision"].clone();
+        rollout["spec"]["retry"] = json!({"revision": revision, "number": 1});
+    });
+    wait_until("the Job runs", || plane.stage_job()["state"] == "Running").await;
+    assert_ne!(plane.stage_job()["name"], name);
+    plane.tasks.stop().await;
+}
+
+// proves: ROL-job-held
+#[tokio::test]
+async fn a_job_that_an_earlier_rollout_left_holds_its_stage_alone() {
+    let plane = PropagationFixture::with_job_gate().started().await;
+    plane.wait_for_images("nginx:1", "nginx:1").await;
+    plane.complete().await;
+    let name = PropagationFixture::next_job_name().await;
+    let labels = json!({JOB_OF: binding_reference_key("n", "web-deployment")});
+    let metadata = json!({"name": name, "namespace": "n", "uid": "earlier", "labels": labels});
+    plane
+        .control_plane
+        .seed(&JOBS, json!({"metadata": metadata}));
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    plane.report_healthy("m1");
+    wait_until("the stage awaits it", || plane.stage_job()["name"] == name).await;
+    // Another change of the template is not held by it.
+    plane.set_image("nginx:3").await;
+    plane.wait_for_images("nginx:3", "nginx:1").await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
     plane.tasks.stop().await;
 }

@@ -21,22 +21,22 @@ use super::step::RolloutStep;
 const MAX_NAME_PREFIX: usize = 42;
 const HASH_BYTES: usize = 5;
 
-/// The Jobs of the stages of a policy, which belong to one revision.
-pub(super) fn carried_over(
-    input: &DecisionInput<'_>,
-    previous: &RolloutStatus,
-) -> Vec<Option<StageJobStatus>> {
-    let is_same = previous.target_revision == input.target;
-    let stages = input.policy.stages.iter();
-    let job = stages.map(|stage| {
-        stage.gates.job.as_ref().filter(|_| is_same)?;
-        let mut before = previous.stages.iter();
-        before.find(|other| other.name == stage.name)?.job.clone()
-    });
-    job.collect()
-}
-
 impl<'a> RolloutStep<'a> {
+    /// The Jobs of the stages of a policy, which belong to one revision.
+    pub(super) fn carried_over_jobs(
+        input: &DecisionInput<'_>,
+        previous: &RolloutStatus,
+    ) -> Vec<Option<StageJobStatus>> {
+        let is_same = previous.target_revision == input.target;
+        let stages = input.policy.stages.iter();
+        let job = stages.map(|stage| {
+            stage.gates.job.as_ref().filter(|_| is_same)?;
+            let mut before = previous.stages.iter();
+            before.find(|other| other.name == stage.name)?.job.clone()
+        });
+        job.collect()
+    }
+
     /// Moves the Jobs that run to their next state. A rollout that returns has no use for them.
     pub(super) fn observe_jobs(&mut self) {
         let (now, is_staged) = (self.input.now, self.is_staged());

@@ -12,7 +12,6 @@ use karmada_api::rollout::{
 use super::amounts::{amount_rounded_down, amount_rounded_up};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
-use super::jobs;
 use super::windows::{self, WindowState, window_state};
 
 /// Why no cluster of a stage begins.
@@ -92,7 +91,7 @@ impl<'a> RolloutStep<'a> {
                 false => previous.rejected_revision.clone(),
             },
             clusters: carried_over(&input, previous, restages),
-            jobs: jobs::carried_over(&input, previous),
+            jobs: Self::carried_over_jobs(&input, previous),
             started_jobs: previous.started_jobs,
         };
         if is_new {

@@ -32,10 +32,10 @@ const FILL_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most group versions of a member that are looked at.
 const MAX_GROUP_VERSIONS: usize = 1000;
 
-/// What the cache works with beside its context.
+/// The dependencies of the cache beside its context.
 pub struct FleetOptions {
     pub connector: Arc<dyn MemberConnector>,
-    /// Those of the search, with which the fleet view shares the memory for events.
+    /// The caches of the search, with which the fleet view shares the memory for events.
     pub caches: MemberCaches,
 }
 
@@ -95,6 +95,19 @@ impl DecodedClusters {
                 .flat_map(|e| &e.resources)
                 .find(|r| *r.name == *resource.resource)?;
             Some((object.name(), &*served.kind, availability(object, cluster)))
+        })
+    }
+
+    /// The kind of a resource, if a cluster serves it: Kubernetes' own, or the one that most clusters say.
+    fn kind(&self, resource: &Gvr) -> Option<Gvk> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, kind, _) in self.serving(resource) {
+            *counts.entry(kind).or_default() += 1;
+        }
+        let (kind, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        Some(match openapi::catalog().resource(resource) {
+            Some(catalog_kind) => catalog_kind.gvk.clone(),
+            None => Gvk::new(&*resource.group, &*resource.version, kind),
         })
     }
 }
@@ -205,11 +218,7 @@ impl FleetCache for SharedFleetCache {
 
     async fn resource(&self, resource: &Gvr) -> Result<Arc<dyn FleetResource>, Status> {
         let clusters = self.clusters().await;
-        let served = clusters.serving(resource).next();
-        let Some(kind) = served.map(|(_, kind, _)| kind) else {
-            return Err(Status::path_not_found());
-        };
-        let kind = Gvk::new(&*resource.group, &*resource.version, kind);
+        let kind = clusters.kind(resource).ok_or_else(Status::path_not_found)?;
         let (usage, is_new) = self.demanded.add(resource, &kind)?;
         if is_new {
             self.changed.notify_one();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::Gvk;
 use members::{FleetResource, MemberResourceCache, RestrictedMembers};
 
 use crate::multi_cluster_cache::{CacheSource, MultiClusterCache};
@@ -23,10 +22,6 @@ pub(crate) struct CachedFleetResource {
 }
 
 impl FleetResource for CachedFleetResource {
-    fn kind(&self) -> &Gvk {
-        &self.caches.kind
-    }
-
     fn clusters(&self) -> Vec<String> {
         let names = self.caches.members.keys();
         let is_missing = |name: &String| self.missing.contains_key(name);

@@ -85,6 +85,29 @@ async fn listed(cache: &dyn MemberResourceCache, request: MemberListRequest) -> 
     names(&cache.list(&MAPS, request).await.unwrap().items)
 }
 
+// proves: FLV-known-kinds
+#[tokio::test]
+async fn a_member_does_not_rename_a_kind() {
+    let fixture = FleetFixture::new(true);
+    for (name, map_kind, dragon_kind) in [
+        ("m0", "Secret", "Lie"),
+        ("m1", "ConfigMap", "Dragon"),
+        ("m2", "ConfigMap", "Dragon"),
+    ] {
+        let mut cluster = cluster(name, true);
+        cluster["status"]["apiEnablements"] = json!([{"groupVersion": "v1", "resources": [
+            {"name": "configmaps", "kind": map_kind}, {"name": "dragons", "kind": dragon_kind}]}]);
+        fixture.host.seed(&CLUSTERS, cluster);
+    }
+    let dragons = Gvr::new("", "v1", "dragons");
+    for (resource, expected) in [(&MAPS, "ConfigMap"), (&dragons, "Dragon")] {
+        let cached = fixture.cache.resource(resource).await.unwrap();
+        let kind = restricted(&*cached, &[]).cached_kind(resource).unwrap();
+        assert_eq!(&*kind.kind, expected);
+    }
+    fixture.stop().await;
+}
+
 // proves: FLV-demand, FLV-list
 #[tokio::test]
 async fn a_resource_is_cached_when_it_is_read() {
@@ -95,7 +118,6 @@ async fn a_resource_is_cached_when_it_is_read() {
     assert_eq!(rejection.err().map(|status| status.code), Some(404));
 
     let resource = fixture.maps().await;
-    assert_eq!(&*resource.kind().kind, "ConfigMap");
     assert_eq!(resource.clusters(), ["m1", "m2"]);
     assert!(resource.missing().is_empty());
     let cache = restricted(&*resource, &["m1", "m2"]);

@@ -33,7 +33,7 @@ pub(super) struct FleetAccess {
     decisions: DecisionCache,
 }
 
-/// What a user may read.
+/// The members in which a user may make a request, and the others.
 #[derive(Debug, Default)]
 pub(super) struct AllowedMembers {
     pub(super) allowed: BTreeSet<String>,
@@ -83,7 +83,7 @@ impl FleetAccess {
         self.authorizer.authorize(user, verb, target).await
     }
 
-    /// Those of some clusters of which the user may know: through whose proxy he may read.
+    /// The clusters of which the user may know: through whose proxy he may read.
     pub(super) async fn visible(&self, user: &UserInfo, clusters: Vec<String>) -> BTreeSet<String> {
         let mut visible = BTreeSet::new();
         for cluster in clusters {

@@ -14,7 +14,7 @@ const OTHER_TTL: Duration = Duration::from_secs(2);
 /// The most decisions; each takes less than 200 bytes.
 const MAX_DECISIONS: usize = 50_000;
 
-/// What one member says of one request.
+/// The decision of one member about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberDecision {
     Allowed,

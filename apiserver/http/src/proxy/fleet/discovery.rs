@@ -1,14 +1,17 @@
 //! The discovery documents of the fleet view: what the Ready members serve through whose proxy the
 //! user may read. A group version is described by one member of each set of them that serves the same
-//! resources.
+//! resources. What a member says of a kind that this server knows is not believed: it would change what
+//! kubectl means by a name in every other member.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
-use machinery::Status;
 use machinery::names::{join_api_version, split_api_version};
+use machinery::{Gvk, Gvr, Status};
 use members::ServedResources;
+use openapi::KindInfo;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -93,9 +96,11 @@ impl FleetView {
         if sets.is_empty() {
             return Err(Status::path_not_found());
         }
+        let mut sets: Vec<Vec<String>> = sets.into_values().collect();
+        sets.sort_by_key(|clusters| std::cmp::Reverse(clusters.len()));
         let path = &path::member_path(path, None)?;
         let descriptions = sets
-            .into_values()
+            .into_iter()
             .take(MAX_DESCRIPTIONS)
             .map(|clusters| async move {
                 for cluster in clusters.into_iter().take(MAX_ATTEMPTS) {
@@ -113,27 +118,69 @@ impl FleetView {
                 }
                 Vec::new()
             });
-        let mut resources: BTreeMap<String, Value> = BTreeMap::new();
-        for resource in join_all(descriptions).await.into_iter().flatten() {
-            let name = resource["name"].as_str().map(str::to_owned);
-            if let Some(name) = name.filter(|_| resources.len() < MAX_RESOURCES) {
-                resources.entry(name).or_insert(resource);
-            }
-        }
-        let resources: Vec<Value> = resources.into_values().collect();
+        let kind_of = |name: &str| self.reader.known_kind(&Gvr::new(group, version, name));
+        let descriptions = join_all(descriptions).await.into_iter().flatten();
+        let resources = merge((group, version), descriptions, kind_of);
         Ok(json!({"kind": "APIResourceList", "apiVersion": "v1",
             "groupVersion": group_version, "resources": resources}))
     }
 }
 
-/// The named groups that members serve.
-fn groups(served: &BTreeMap<String, ServedResources>) -> BTreeSet<String> {
+/// The resources of a group version: the first description of each.
+fn merge(
+    (group, version): (&str, &str),
+    descriptions: impl Iterator<Item = Value>,
+    kind_of: impl Fn(&str) -> Option<Arc<KindInfo>>,
+) -> Vec<Value> {
+    let is_of_kubernetes = is_group_of_kubernetes(group);
+    let mut resources: BTreeMap<String, Value> = BTreeMap::new();
+    for mut resource in descriptions {
+        let Some(name) = resource["name"].as_str().map(str::to_owned) else {
+            continue;
+        };
+        if resources.len() >= MAX_RESOURCES || resources.contains_key(&name) {
+            continue;
+        }
+        if let Some(kind) = kind_of(&name) {
+            restore_description(&mut resource, &kind);
+        } else if is_of_kubernetes && !name.contains('/') {
+            let kind = resource["kind"].as_str().unwrap_or_default();
+            let catalog = openapi::catalog();
+            if catalog.kind(&Gvk::new(group, version, kind)).is_some() {
+                continue;
+            }
+            resource["singularName"] = "".into();
+            resource["shortNames"] = json!([]);
+            resource["categories"] = json!([]);
+        }
+        resources.insert(name, resource);
+    }
+    resources.into_values().collect()
+}
+
+/// Describes a resource as this server does.
+fn restore_description(resource: &mut Value, kind: &KindInfo) {
+    resource["kind"] = (&*kind.gvk.kind).into();
+    resource["namespaced"] = kind.namespaced.into();
+    resource["singularName"] = (&*kind.singular).into();
+    resource["shortNames"] = json!(kind.short_names);
+    resource["categories"] = json!(kind.categories);
+    resource["verbs"] = json!(kind.verbs);
+}
+
+fn is_group_of_kubernetes(group: &str) -> bool {
+    !openapi::catalog().names_in_group(group).is_empty()
+}
+
+/// The named groups that members serve. Kubernetes' groups are first, so that kubectl does not take
+/// their short names for those of another group.
+fn groups(served: &BTreeMap<String, ServedResources>) -> Vec<String> {
     let versions = served.values().flat_map(BTreeMap::keys);
     let groups = versions.map(|version| split_api_version(version).0);
+    let groups: BTreeSet<&str> = groups.filter(|group| !group.is_empty()).collect();
+    let mut groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
+    groups.sort_by_cached_key(|group| !is_group_of_kubernetes(group));
     groups
-        .filter(|group| !group.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// The versions of a group that members serve, the preferred one first.
@@ -178,8 +225,61 @@ mod tests {
         ]);
         assert_eq!(versions(&all, ""), ["v1"]);
         assert_eq!(versions(&all, "a.io"), ["v1", "v1beta1", "v2alpha1"]);
-        assert_eq!(groups(&all), ["a.io", "apps"].map(str::to_owned).into());
+        assert_eq!(groups(&all), ["apps", "a.io"]);
         let group = api_group(&all, "a.io");
         assert_eq!(group["preferredVersion"]["groupVersion"], "a.io/v1");
+    }
+
+    // proves: FLV-known-kinds
+    #[test]
+    fn a_member_does_not_rename_known_kinds() {
+        let kind_of = |name: &str| {
+            openapi::catalog()
+                .resource(&Gvr::new("", "v1", name))
+                .cloned()
+        };
+        let describe = |name: &str, kind: &str, short_name: &str| {
+            json!({"name": name, "kind": kind, "namespaced": false, "singularName": "secret",
+                "shortNames": [short_name], "verbs": ["get"]})
+        };
+        let descriptions = || {
+            [
+                describe("configmaps", "Secret", "po"),
+                describe("secrets", "Secret", "cm"),
+                describe("aaa", "Secret", "cm"),
+                describe("news", "News", "cm"),
+                describe("configmaps", "Other", "x"),
+                describe("pods/exec", "PodExecOptions", "x"),
+                json!(7),
+            ]
+            .into_iter()
+        };
+        let resources = merge(("", "v1"), descriptions(), kind_of);
+        let names: Vec<_> = resources
+            .iter()
+            .map(|r| {
+                (
+                    r["name"].clone(),
+                    r["kind"].clone(),
+                    r["shortNames"].clone(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            json!(names),
+            json!([
+                ["configmaps", "ConfigMap", ["cm"]],
+                ["news", "News", []],
+                ["pods/exec", "PodExecOptions", ["x"]],
+                ["secrets", "Secret", []]
+            ])
+        );
+        assert_eq!(resources[0]["namespaced"], true);
+        assert_eq!(resources[0]["singularName"], "configmap");
+        assert_eq!(resources[0]["verbs"], json!(KindInfo::default_verbs()));
+        // Of a kind that nobody else knows, the first description holds.
+        let foreign = merge(("a.io", "v1"), descriptions(), |_| None);
+        assert_eq!(foreign.len(), 5);
+        assert_eq!(foreign[1]["kind"], "Secret");
     }
 }

@@ -1,10 +1,12 @@
-//! What an object is called in its member, to write there what was read in the fleet view.
+//! Restores the identity that an object has in its member, before the member gets a write of it that
+//! was read in the fleet view.
+
+use std::collections::BTreeMap;
 
 use karmada_api::well_known_keys::{CACHED_FROM_CLUSTER, MANAGED, MANAGED_VALUE, TEMPLATE_UID};
 use members::fleet_uid;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// The identity of an object in its member.
 #[derive(Debug, Default, Deserialize)]

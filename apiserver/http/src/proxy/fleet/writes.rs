@@ -18,6 +18,10 @@ use crate::requestinfo::resource_verb;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 
+/// A resourceVersion that no object has: a store begins with it. It stands for the resourceVersions of
+/// other clusters, so that the member reports the conflict.
+const STALE: &str = "1";
+
 impl FleetView {
     pub(super) async fn forward(
         &self,
@@ -104,7 +108,15 @@ impl FleetView {
         let cache = self.cache.clone();
         let transform = |body: Bytes, content_type: &str| {
             restore_body(body, content_type, |value| {
-                let version = |text: &str| cache.member_resource_version(cluster, text);
+                let version = |text: &str| {
+                    let version = cache.member_resource_version(cluster, text)?;
+                    let is_of_others = version.is_empty() && !matches!(text, "" | "0");
+                    Some(if is_of_others {
+                        STALE.to_owned()
+                    } else {
+                        version
+                    })
+                };
                 let versions = restore_value(value, version);
                 identity.restore(cluster, value) || versions
             })

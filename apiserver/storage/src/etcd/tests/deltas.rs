@@ -2,6 +2,7 @@
 //! they were written.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,6 +198,20 @@ async fn whole_values_are_converted_when_they_are_written_and_back() {
     assert_eq!(stored_format().trim(), "{\"format\":4}");
 }
 
+/// Takes a backup into a file of a directory that is removed with the first value.
+async fn take_backup(store: &Arc<EtcdStore>) -> (tempfile::TempDir, PathBuf) {
+    let source = Arc::clone(store) as Arc<dyn BackupSource>;
+    let mut stream = BackupStream::begin(source, &SystemClock).await.unwrap();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = stream.next_chunk().await {
+        bytes.extend_from_slice(&chunk);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("etcd.backup");
+    std::fs::write(&file, &bytes).unwrap();
+    (directory, file)
+}
+
 #[tokio::test]
 async fn backups_hold_whole_values_and_no_bases() {
     let Some(etcd) = start_etcd() else { return };
@@ -204,15 +219,7 @@ async fn backups_hold_whole_values_and_no_bases() {
     for cluster in 0..3 {
         put(&*store, &key(cluster, 0), 0, work(cluster, 0, "")).await;
     }
-    let source = Arc::clone(&store) as Arc<dyn BackupSource>;
-    let mut stream = BackupStream::begin(source, &SystemClock).await.unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("etcd.backup");
-    let mut bytes = Vec::new();
-    while let Some(chunk) = stream.next_chunk().await {
-        bytes.extend_from_slice(&chunk);
-    }
-    std::fs::write(&file, &bytes).unwrap();
+    let (_directory, file) = take_backup(&store).await;
     let mut reader = BackupReader::open(&file).unwrap();
     assert_eq!(reader.header().storage_format, BASE);
     for cluster in 0..3 {
@@ -229,6 +236,31 @@ async fn backups_hold_whole_values_and_no_bases() {
     let restored = open_with_deltas(delta_options(&etcd)).await;
     let entry = restored.get(&key(0, 0)).await.unwrap().unwrap();
     assert!(entry.value == work(0, 0, "") && entry.mod_revision <= revision);
+}
+
+#[tokio::test]
+async fn a_backup_passes_over_more_bases_than_a_page_holds() {
+    let Some(etcd) = start_etcd() else { return };
+    let store = Arc::new(open_with_deltas(delta_options(&etcd)).await);
+    let large = |template| {
+        work(
+            0,
+            template,
+            &format!(r#""text":"{}""#, "s".repeat(900 << 10)),
+        )
+    };
+    for template in 0..8 {
+        put(&*store, &key(0, template), 0, large(template)).await;
+    }
+    assert_eq!(etcd.list_prefix(BASES).len(), 8);
+    let backup = tokio::time::timeout(Duration::from_secs(60), take_backup(&store)).await;
+    let (_directory, file) = backup.unwrap();
+    let mut reader = BackupReader::open(&file).unwrap();
+    for template in 0..8 {
+        let record = reader.next_record().unwrap().unwrap();
+        assert!(*record.key == key(0, template) && record.value == large(template));
+    }
+    assert!(reader.next_record().unwrap().is_none());
 }
 
 /// An operator has deleted a base.

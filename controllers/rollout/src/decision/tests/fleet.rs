@@ -38,7 +38,7 @@ pub(super) struct Fleet {
     pub(super) leaving: Vec<ObservedTarget>,
     /// The revisions with which no cluster becomes healthy, or only the named one does not.
     pub(super) broken: BTreeSet<(String, String)>,
-    /// What becomes of each Job.
+    /// The outcome of each Job.
     pub(super) job_outcome: JobOutcome,
     pub(super) now: Timestamp,
 }

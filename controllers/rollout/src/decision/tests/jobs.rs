@@ -133,7 +133,7 @@ fn a_job_that_does_not_complete_has_failed() {
     let text = "Failed: it has not completed within progressDeadline";
     assert_eq!(fleet.job_text(0), text);
     fleet.check("JobFailed: a=2 Done, b=2 Done, c=1 Pending");
-    // What becomes of it later changes nothing.
+    // A later outcome changes nothing.
     fleet.job_outcome = JobOutcome::Succeeded;
     fleet.pass(60);
     assert_eq!(fleet.job_text(0), text);

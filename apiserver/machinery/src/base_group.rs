@@ -1,6 +1,7 @@
-//! Chooses the base of a value among those of its group, and decides when the value becomes a base.
+//! Chooses the base of a value among those of its group, and decides when the value becomes a base:
+//! for the stores and for objects in memory.
 
-use machinery::delta_codec;
+use crate::delta_codec;
 
 /// The most bases of a group that a value is compared with: the content that clusters are at
 /// and the one before, each without and with a status.
@@ -12,7 +13,7 @@ const GOOD_DELTA_DIVISOR: usize = 8;
 
 /// The bases of the values of one group.
 #[derive(Debug)]
-pub(crate) struct BaseGroup<I> {
+pub struct BaseGroup<I> {
     /// The last used one first.
     bases: Vec<I>,
     /// Bytes of deltas since the last base was added, beyond [`INTRINSIC_DELTA_BYTES`] of each.
@@ -20,33 +21,33 @@ pub(crate) struct BaseGroup<I> {
 }
 
 impl<I: PartialEq> BaseGroup<I> {
-    pub(crate) fn new(bases: Vec<I>) -> Self {
+    pub fn new(bases: Vec<I>) -> Self {
         Self {
             bases,
             excess_bytes: 0,
         }
     }
 
-    pub(crate) fn bases(&self) -> &[I] {
+    pub fn bases(&self) -> &[I] {
         &self.bases
     }
 
     /// Puts a base first.
-    pub(crate) fn record_use(&mut self, base: I) {
+    pub fn record_use(&mut self, base: I) {
         self.bases.retain(|other| *other != base);
         self.bases.insert(0, base);
         self.bases.truncate(MAX_GROUP_BASES);
     }
 
-    /// Removes a base that no further value may use.
-    pub(crate) fn remove(&mut self, base: &I) {
-        self.bases.retain(|other| other != base);
+    /// Removes the bases that no further value may use.
+    pub fn retain(&mut self, is_usable: impl FnMut(&I) -> bool) {
+        self.bases.retain(is_usable);
     }
 
     /// Whether a delta is short enough. Otherwise its value becomes a base: when the delta saves
     /// less than half of the value, or when the deltas since the last base have cost as many
     /// bytes as a base does, which may be closer to the next values.
-    pub(crate) fn accept(&mut self, delta: usize, value: usize) -> bool {
+    pub fn accept(&mut self, delta: usize, value: usize) -> bool {
         self.excess_bytes += delta.saturating_sub(INTRINSIC_DELTA_BYTES);
         let accepted = delta <= value / 2 && self.excess_bytes <= value;
         if !accepted {
@@ -57,13 +58,13 @@ impl<I: PartialEq> BaseGroup<I> {
 }
 
 /// The shortest delta of a value so far.
-pub(crate) struct ShortestDelta<'a, I> {
+pub struct ShortestDelta<'a, I> {
     value: &'a [u8],
     shortest: Option<(I, Vec<u8>)>,
 }
 
 impl<'a, I> ShortestDelta<'a, I> {
-    pub(crate) fn new(value: &'a [u8]) -> Self {
+    pub fn new(value: &'a [u8]) -> Self {
         Self {
             value,
             shortest: None,
@@ -71,8 +72,8 @@ impl<'a, I> ShortestDelta<'a, I> {
     }
 
     /// Compares the value with a base. Returns whether the delta is good.
-    pub(crate) fn try_base(&mut self, id: I, base: &[u8]) -> bool {
-        // A small value does not keep a large base in the store.
+    pub fn try_base(&mut self, id: I, base: &[u8]) -> bool {
+        // A small value does not keep a large base.
         if base.len() > 2 * self.value.len() {
             return false;
         }
@@ -87,13 +88,13 @@ impl<'a, I> ShortestDelta<'a, I> {
     }
 
     /// The base and the delta; `None` when no base was comparable.
-    pub(crate) fn finish(self) -> Option<(I, Vec<u8>)> {
+    pub fn finish(self) -> Option<(I, Vec<u8>)> {
         self.shortest
     }
 }
 
-/// The delta, if it gives the value again: no write is acknowledged that cannot be read.
-pub(crate) fn checked_delta(base: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+/// The delta, if it gives the value again: nothing is kept as a delta that cannot be read.
+pub fn checked_delta(base: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let delta = delta_codec::encode(base, value);
     let decoded = delta_codec::decode(base, &delta);
     (decoded.ok().as_deref() == Some(value)).then_some(delta)
