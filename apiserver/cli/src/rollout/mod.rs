@@ -21,11 +21,14 @@ use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
 pub(crate) use cluster_details::{batch_text, reason_text};
 pub use cluster_details::{cluster_details, job_details};
-use decisions::{AWAITING_APPROVAL, RolloutChange, status_of};
+use decisions::{AWAITING_APPROVAL, RolloutChange, StagedTemplate, status_of};
 pub use template_rollout::patch_rollout;
 pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
+
+/// How often a decision is written before a conflict is reported.
+const WRITE_ATTEMPTS: usize = 10;
 
 /// Follow and steer how a change of a template goes through its clusters.
 #[derive(Args)]
@@ -134,15 +137,11 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Pause(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout
-                .apply_and_print(rollout.staged().pausing(true)?)
-                .await
+            rollout.decide(|staged| staged.pausing(true)).await
         }
         RolloutCommand::Resume(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout
-                .apply_and_print(rollout.staged().pausing(false)?)
-                .await
+            rollout.decide(|staged| staged.pausing(false)).await
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
@@ -172,22 +171,36 @@ impl TemplateRollout {
         self.patch(change.patch.clone()).await
     }
 
-    async fn apply_and_print(&self, change: RolloutChange) -> anyhow::Result<()> {
-        self.apply(&change).await?;
-        output::print_line(change.outcome);
-        Ok(())
+    /// Decides about the Rollout and writes that, anew where its controller has written it meanwhile.
+    async fn decide(
+        mut self,
+        decision: impl Fn(&StagedTemplate<'_>) -> anyhow::Result<RolloutChange>,
+    ) -> anyhow::Result<()> {
+        let mut attempt = 1;
+        loop {
+            let change = decision(&self.staged())?;
+            match patch_rollout(&self.api, &self.object, change.patch).await {
+                Err(error) if error.is_conflict() && attempt < WRITE_ATTEMPTS => attempt += 1,
+                written => {
+                    written?;
+                    output::print_line(change.outcome);
+                    return Ok(());
+                }
+            }
+            let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
+            self.object = self.api.get(at).await?;
+        }
     }
 
     /// Approves a stage, by default the one that waits.
-    async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
+    async fn approve(self, stage: Option<&str>) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
         let status = status_of(&view)?;
         if stage.is_none() && status.state != AWAITING_APPROVAL {
             let policy = self.policy(status).await.unwrap_or_default();
             bail!(no_waiting_stage(&self.text, &view, status, &policy));
         }
-        let approval = self.staged().approval(stage)?;
-        self.apply_and_print(approval).await
+        self.decide(|staged| staged.approval(stage)).await
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place
