@@ -279,7 +279,8 @@ async fn a_full_etcd_fails_writes_with_no_space_and_serves_reads() {
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
     assert!(written > 2);
     let page = store.range(&RangeRequest::prefix("/a/")).await.unwrap();
-    assert_eq!(page.kvs.len(), written);
+    // etcd keeps the write by which its quota was passed, and answers it so as well.
+    assert!((written..=written + 1).contains(&page.kvs.len()));
     assert!(store.get("/a/0").await.unwrap().is_some());
     store.revision().await.unwrap();
     store.close().await;

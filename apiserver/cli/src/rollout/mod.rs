@@ -137,11 +137,11 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Pause(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.decide(|staged| staged.pausing(true)).await
+            rollout.apply_decision(|staged| staged.pausing(true)).await
         }
         RolloutCommand::Resume(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.decide(|staged| staged.pausing(false)).await
+            rollout.apply_decision(|staged| staged.pausing(false)).await
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
@@ -172,7 +172,7 @@ impl TemplateRollout {
     }
 
     /// Decides about the Rollout and writes that, anew where its controller has written it meanwhile.
-    async fn decide(
+    async fn apply_decision(
         mut self,
         decision: impl Fn(&StagedTemplate<'_>) -> anyhow::Result<RolloutChange>,
     ) -> anyhow::Result<()> {
@@ -200,7 +200,7 @@ impl TemplateRollout {
             let policy = self.policy(status).await.unwrap_or_default();
             bail!(no_waiting_stage(&self.text, &view, status, &policy));
         }
-        self.decide(|staged| staged.approval(stage)).await
+        self.apply_decision(|staged| staged.approval(stage)).await
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place
