@@ -15,6 +15,7 @@
 mod controller;
 mod decision;
 mod gate_jobs;
+mod hashed_name;
 mod metrics;
 mod observation;
 mod policies;

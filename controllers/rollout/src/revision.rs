@@ -12,6 +12,8 @@ use overrides::CandidateOverridePolicies;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::hashed_name::hashed_name;
+
 pub static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 
 /// Follows from the rest of the template, and has its replicas.
@@ -82,12 +84,7 @@ pub(crate) fn revision_content(mut tree: Value, overrides: Vec<Value>) -> Value 
 /// The name of the revision of a binding with a content.
 pub(crate) fn revision_name(binding: &str, content: &Value) -> String {
     let hash = Sha256::digest(content.to_string().as_bytes());
-    let hash: String = hash[..HASH_BYTES]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let prefix: String = binding.chars().take(MAX_NAME_PREFIX).collect();
-    format!("{}-{hash}", prefix.trim_end_matches(['-', '.']))
+    hashed_name(binding, MAX_NAME_PREFIX, &hash[..HASH_BYTES])
 }
 
 /// A new ControllerRevision. `owner` is the template.

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::clusters::{StageGates, api_time};
 use super::input::{DecisionInput, JobOutcome};
 use super::step::RolloutStep;
+use crate::hashed_name::hashed_name;
 
 /// The characters of the name of the CronJob in the name of a Job, which has at most 63.
 const MAX_NAME_PREFIX: usize = 42;
@@ -159,8 +160,5 @@ fn remaining(job: &StageJobStatus, deadline: Duration, now: Timestamp) -> Durati
 /// The name of the Job with a number, for a revision and a stage.
 fn job_name(cron_job: &str, [revision, stage]: [&str; 2], number: i64) -> String {
     let hash = Sha256::digest(format!("{revision}/{stage}/{number}").as_bytes());
-    let hash = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}"));
-    let prefix: String = cron_job.chars().take(MAX_NAME_PREFIX).collect();
-    let prefix = prefix.trim_end_matches(['-', '.']);
-    format!("{prefix}-{}", hash.collect::<String>())
+    hashed_name(cron_job, MAX_NAME_PREFIX, &hash[..HASH_BYTES])
 }
