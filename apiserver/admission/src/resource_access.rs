@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use machinery::{Gvr, Status, UserInfo};
 
-/// What a user would do something to; an empty name is that of any object, an empty namespace
+/// The object of a request of a user; an empty name is that of any object, an empty namespace
 /// stands for all.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessedResource<'a> {

@@ -39,7 +39,7 @@ pub(crate) struct Action {
     kind: ActionKind,
 }
 
-/// What an action would write, and what would follow from it.
+/// The effect that an action would have.
 struct ActionPlan {
     /// The version of the object that is changed.
     version: u64,

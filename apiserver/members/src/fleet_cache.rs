@@ -22,7 +22,7 @@ pub trait FleetCache: Send + Sync + 'static {
     /// Whether there is a Cluster of this name.
     async fn has_cluster(&self, name: &str) -> bool;
 
-    /// What the Ready members serve, by cluster and `groupVersion`.
+    /// The resources that the Ready members serve, by cluster and `groupVersion`.
     async fn served_resources(&self) -> BTreeMap<String, ServedResources>;
 
     /// The resource, cached from now on until nobody has read it for some time. It waits for members

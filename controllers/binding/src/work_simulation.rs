@@ -230,7 +230,7 @@ mod tests {
             "spec": {"workload": {"manifests": [manifest]}}})
     }
 
-    /// What would be written for a ConfigMap in the clusters `a` and `b`, with an override for `b`.
+    /// The changes for a ConfigMap in the clusters `a` and `b`, with an override for `b`.
     fn changes(works: &[Value]) -> Vec<SimulatedWork> {
         let clusters = ["a", "b", "c"].map(|name| object(&json!({"metadata": {"name": name}})));
         let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",

@@ -200,7 +200,7 @@ impl Browser {
         events.map(|event| &event["params"])
     }
 
-    /// What went wrong in the pages: exceptions, errors of the console, violations of the policy.
+    /// The faults of the pages: exceptions, errors of the console, violations of the policy.
     pub fn errors(&self) -> Vec<String> {
         let thrown = self
             .recorded("Runtime.exceptionThrown")

@@ -159,7 +159,7 @@ impl GetArgs {
         Ok(())
     }
 
-    /// What is asked for.
+    /// The question to the servers.
     fn selection(&self) -> anyhow::Result<ResourceSelection> {
         let has_selector = !self.label_selector.is_empty() || !self.field_selector.is_empty();
         let selection = ResourceSelection::parse(&self.resources)?;
@@ -325,7 +325,7 @@ fn report_unreachable(answers: &[ServerAnswer]) -> usize {
     answers.len() - warnings.len()
 }
 
-/// What servers have answered, as text.
+/// The answers of servers, as text.
 pub(crate) struct PrintedObjects {
     pub(crate) text: String,
     /// A line for each member that has not answered.

@@ -63,7 +63,7 @@ pub async fn run(arguments: HistoryArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is known of a template, as the command prints it.
+/// The history of a template, as the command prints it.
 pub(crate) enum HistoryDescription {
     Entries(String),
     /// A sentence that says so.

@@ -95,7 +95,7 @@ pub(super) struct GetInput {
     pub(super) output: OutputInput,
 }
 
-/// What is done about a rollout.
+/// A decision about a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(crate = "rmcp::schemars")]

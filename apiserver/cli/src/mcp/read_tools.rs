@@ -118,7 +118,7 @@ impl FleetServer {
         let planned = self.plan_policies(&input, tasks).await?;
         let content = planned.content();
         let mut data = planned.report.lines(true);
-        // What is not shown whole is not carried out, and templates are not applied.
+        // Only a plan that is shown whole is carried out, and templates are not applied.
         let mut is_offered = self.arguments.allow_writes
             && planned.report.changes.is_empty()
             && is_shown_whole(&data);
@@ -132,7 +132,7 @@ impl FleetServer {
         })
     }
 
-    /// What policies would do now.
+    /// The effect that policies would have now.
     pub(super) async fn plan_policies(
         &self,
         input: &PlanInput,
@@ -163,7 +163,7 @@ fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// What servers have answered, with what is not there; an error if none has answered.
+/// The answers of servers, with what is not there; an error if none has answered.
 fn described(objects: PrintedObjects) -> anyhow::Result<String> {
     if objects.text.is_empty() && !objects.failures.is_empty() {
         bail!("{}", objects.failures.join("\n"));

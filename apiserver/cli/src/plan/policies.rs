@@ -15,7 +15,7 @@ pub(crate) struct DefaultPolicyNamespace<'a> {
     pub(crate) default: &'a str,
 }
 
-/// What the files of a plan contain.
+/// The documents in the files of a plan.
 #[derive(Default)]
 pub(crate) struct PlannedDocuments {
     pub(crate) policies: Vec<Value>,

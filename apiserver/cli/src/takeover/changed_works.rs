@@ -37,7 +37,7 @@ const MAX_PATH_CHARS: usize = 120;
 /// The switches of a Work that are off where they are absent.
 const SWITCHES: [&str; 2] = ["suspendDispatching", "preserveResourcesOnDeletion"];
 
-/// What Flotilla would write.
+/// The Works that Flotilla would write.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ChangedWorks {
     /// The Works whose content would change, one line each.

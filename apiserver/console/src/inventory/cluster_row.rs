@@ -25,7 +25,7 @@ pub(crate) struct ClusterRow {
     pub(crate) pods: Option<ResourceShare>,
 }
 
-/// What pods request of a resource, and what there is for them.
+/// The amount of a resource that pods request, and the one that there is for them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResourceShare {
     pub(crate) allocated: Quantity,

@@ -51,7 +51,7 @@ pub(crate) struct WorkloadRow {
     pub(crate) is_workload: bool,
     pub(crate) targets: Box<[(Arc<str>, i64)]>,
     pub(crate) health: WorkloadHealth,
-    /// What a search looks at, in lower case.
+    /// The text in which a search looks, in lower case.
     pub(crate) search_text: Box<str>,
     pub(crate) revision: u64,
 }
@@ -84,7 +84,7 @@ impl WorkloadRow {
 fn health(binding: &ResourceBinding) -> WorkloadHealth {
     let mut conditions = binding.status.conditions.iter();
     let scheduled = conditions.find(|c| c.condition_type == "Scheduled");
-    // What another binding requires has no placement of its own.
+    // A template that another binding requires has no placement of its own.
     let is_scheduled =
         scheduled.is_some_and(|c| c.status == "True") || binding.spec.placement.is_none();
     let targets = binding.spec.targets();

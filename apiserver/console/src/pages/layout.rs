@@ -13,7 +13,7 @@ pub(crate) enum Navigation {
     None,
 }
 
-/// What the pages of a session share.
+/// The inputs that the pages of a session share.
 #[derive(Clone, Copy)]
 pub(crate) struct PageContext<'a> {
     pub(crate) console: &'a Console,
@@ -26,7 +26,7 @@ const LINKS: [(Navigation, &str, &str); 3] = [
     (Navigation::Health, "/health", "Health"),
 ];
 
-/// What a page has besides its changing part.
+/// The frame of a page around its changing part.
 pub(crate) struct PageParts {
     pub(crate) title: String,
     pub(crate) navigation: Navigation,

@@ -125,7 +125,7 @@ pub(crate) async fn render(page: &Page, context: &PageContext<'_>) -> (StatusCod
     (fragment.status, page)
 }
 
-/// What could not be read, and why.
+/// Says why content cannot be shown.
 pub(crate) fn failure(error: &anyhow::Error) -> Markup {
     notice("bad", "This cannot be shown", &format!("{error:#}"))
 }

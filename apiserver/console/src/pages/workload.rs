@@ -31,7 +31,7 @@ const MAX_DECIDED_CLUSTERS: usize = 200;
 const MAX_OBJECTS: usize = 100;
 const MAX_SCORE: i64 = 100;
 
-/// What an action has done, by the word in the address.
+/// The outcome of an action, by the word in the address.
 const NOTES: [(&str, &str); 4] = [
     ("approved", "The stage is approved."),
     ("paused", "The rollout is paused."),
@@ -51,7 +51,7 @@ pub(super) fn parts(title: String, note: &str) -> PageParts {
     }
 }
 
-/// What a page of a workload is made of, read with the user's rights.
+/// The inputs of a page of a workload, read with the user's rights.
 pub(crate) struct WorkloadView {
     pub(crate) inputs: WhyInputs,
     pub(crate) report: WhyReport,

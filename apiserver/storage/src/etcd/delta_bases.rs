@@ -27,7 +27,7 @@ const MAX_DELTA_VALUE_BYTES: usize = 1 << 20;
 /// only one adds it.
 pub(super) type LockedBaseGroup = Arc<tokio::sync::Mutex<BaseGroup<BaseName>>>;
 
-/// What one process knows of the bases in etcd.
+/// The knowledge that one process has of the bases in etcd.
 pub(super) struct DeltaBases {
     options: DeltaOptions,
     /// Values are stored as deltas from then on; unset: they are not.

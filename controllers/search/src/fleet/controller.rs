@@ -130,7 +130,7 @@ impl SharedFleetCache {
     async fn clusters(&self) -> DecodedClusters {
         let start = || self.context.informer(&CLUSTERS);
         let clusters = self.clusters.get_or_init(start);
-        // What is not listed by then is missing from the answer.
+        // A member that is not listed by then is missing from the answer.
         let _ = timeout(FILL_TIMEOUT, clusters.wait_for_cache_sync()).await;
         DecodedClusters::of(clusters.list())
     }

@@ -62,7 +62,7 @@ impl DemandedResources {
         Ok((usage, true))
     }
 
-    /// What is left once resources are dropped that nobody reads any more.
+    /// The resources that are left once those are dropped that nobody reads any more.
     pub(crate) fn retain_read(&self) -> BTreeMap<Gvr, Gvk> {
         let mut demanded = self.by_resource.lock();
         demanded.retain(|_, entry| entry.is_read() || entry.last_read.elapsed() < IDLE_TIMEOUT);

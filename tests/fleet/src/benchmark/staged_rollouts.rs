@@ -20,7 +20,7 @@ const ONE_ROLLOUT_GOAL: f64 = 5.0;
 const ALL_ROLLOUTS_GOAL: f64 = 15.0;
 /// Between the last write to a cluster of a stage and the first one to a cluster of the next.
 const NEXT_STAGE_GOAL_MS: f64 = 100.0;
-/// What a policy may cost that selects no template, as a multiple of a change without it.
+/// The most that a policy may cost that selects no template, as a multiple of a change without it.
 const UNSELECTING_POLICY_GOAL: f64 = 1.1;
 const BYTES_PER_CLUSTER_GOAL: f64 = 1024.0;
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(900);
