@@ -1,14 +1,11 @@
 //! Reads and writes the taints of clusters, for the commands that change them.
 
-use anyhow::bail;
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use karmada_api::cluster::{Cluster, Taint};
 use karmada_api::resources::CLUSTERS;
 use serde_json::{Value, json};
 
-/// How often a change is computed again because another client has changed the cluster
-/// between the read and the write.
-const MAX_ATTEMPTS: usize = 5;
+use crate::conflicts::retry_on_conflict;
 
 /// The result of a change: what to report, and the taints to write unless they are as
 /// they were.
@@ -26,7 +23,7 @@ pub(crate) async fn change_taints<T>(
     change: impl Fn(Vec<Taint>) -> anyhow::Result<TaintChange<T>>,
 ) -> anyhow::Result<T> {
     let at = ResourcePath::object(&CLUSTERS, "", cluster);
-    for _ in 0..MAX_ATTEMPTS {
+    retry_on_conflict(|| async {
         let object = api.get(at).await?;
         let taints = object.decode::<Cluster>()?.spec.taints.clone();
         let change = change(taints)?;
@@ -40,11 +37,8 @@ pub(crate) async fn change_taints<T>(
         };
         let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()}, "spec": {"taints": taints}});
         let options = WriteOptions::default();
-        match api.patch(at, Patch::Merge(patch), &options).await {
-            Ok(_) => return Ok(change.outcome),
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    bail!("cluster {cluster} keeps changing; run the command again")
+        api.patch(at, Patch::Merge(patch), &options).await?;
+        Ok(change.outcome)
+    })
+    .await
 }

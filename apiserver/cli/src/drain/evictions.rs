@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use client::{Api, ListOptions, ResourcePath, WatchEvent, WatchOptions, WriteOptions};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select_all};
@@ -16,12 +16,9 @@ use machinery::{Gvr, Object};
 use serde_json::json;
 
 use super::placements::DrainedTemplate;
+use crate::conflicts::retry_on_conflict;
 use crate::object_lists::list_all;
 use crate::output;
-
-/// How often an eviction is written again because another client has changed the binding
-/// between the read and the write.
-const MAX_ATTEMPTS: usize = 5;
 
 /// How many remaining objects are named.
 const MAX_NAMED: usize = 5;
@@ -48,7 +45,7 @@ pub(super) async fn evict(
         _ => (&BINDINGS, BINDING_ID),
     };
     let at = ResourcePath::object(resource, &template.namespace, &template.binding);
-    for _ in 0..MAX_ATTEMPTS {
+    retry_on_conflict(|| async {
         let object = api.get(at).await?;
         let evicted = EvictedBinding {
             key: object.meta().key(),
@@ -68,16 +65,11 @@ pub(super) async fn evict(
         let mut body = object.value()?;
         body["spec"]["clusters"] = json!(spec.clusters);
         body["spec"]["gracefulEvictionTasks"] = json!(spec.graceful_eviction_tasks);
-        match api.update(at, body.into(), &WriteOptions::default()).await {
-            Ok(_) => return Ok(evicted),
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    bail!(
-        "the binding of {} keeps changing; run the command again",
-        template.text()
-    )
+        api.update(at, body.into(), &WriteOptions::default())
+            .await?;
+        Ok(evicted)
+    })
+    .await
 }
 
 /// The bindings that are not placed in the cluster any more, and have not left it: evictions of

@@ -15,14 +15,13 @@ use serde_json::json;
 
 use super::moved_template::MovedTemplate;
 use super::undo_plan::{UndoCluster, UndoPlan, last_move, plan_undo};
+use crate::conflicts::retry_on_conflict;
 use crate::object_lists::list_all;
 use crate::output;
 use crate::placement_text::format_clusters;
 
 /// The field manager of what is restored, which the history names as the actor.
 const FIELD_MANAGER: &str = "flotilla-undo";
-/// How often the binding may change while it is written.
-const MAX_ATTEMPTS: usize = 10;
 
 /// The policy of a binding.
 struct BindingPolicy {
@@ -50,14 +49,17 @@ pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Res
     let plan = plan_undo(entry, &view, &clusters).with_context(refusal)?;
     let mut restored_policy = None;
     if let Some(placement) = &plan.placement {
-        let policy = template.changed_policy(&binding, &view).await;
-        let policy = policy.with_context(refusal)?;
-        // What is refused for the binding is refused before the policy is written.
-        template.restore_binding(&binding, &plan, true).await?;
-        template.restore_policy(&policy, placement, dry_run).await?;
-        restored_policy = Some(policy.object.meta().key());
+        let restored = retry_on_conflict(|| async {
+            let policy = template.changed_policy(&binding, &view).await;
+            let policy = policy.with_context(refusal)?;
+            // What is refused for the binding is refused before the policy is written.
+            template.restore_binding(&plan, true).await?;
+            template.restore_policy(&policy, placement, dry_run).await?;
+            Ok(policy.object.meta().key())
+        });
+        restored_policy = Some(restored.await?);
     }
-    template.restore_binding(&binding, &plan, dry_run).await?;
+    template.restore_binding(&plan, dry_run).await?;
     let suffix = if dry_run { " (dry run)" } else { "" };
     if let Some(name) = restored_policy {
         output::print_line(format!(
@@ -146,14 +148,9 @@ impl MovedTemplate {
     /// Writes the former clusters into the binding, with the placement that they belong to. The
     /// detector and the scheduler may have acted on the restored policy before, or do so later:
     /// what they find then is what they would write.
-    async fn restore_binding(
-        &self,
-        binding: &Object,
-        plan: &UndoPlan,
-        dry_run: bool,
-    ) -> anyhow::Result<()> {
-        let (mut binding, options) = (binding.clone(), write_options(dry_run));
-        for _ in 0..MAX_ATTEMPTS {
+    async fn restore_binding(&self, plan: &UndoPlan, dry_run: bool) -> anyhow::Result<()> {
+        retry_on_conflict(|| async {
+            let binding = self.binding().await?;
             let mut body = binding.value()?;
             body["spec"]["clusters"] = json!(plan.clusters);
             if let Some(placement) = &plan.placement {
@@ -162,16 +159,11 @@ impl MovedTemplate {
                 body["metadata"]["annotations"][APPLIED_PLACEMENT] = applied.into();
             }
             let at = ResourcePath::of_object(self.binding_resource(), &binding);
-            match self.api.update(at, body.into(), &options).await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_conflict() => binding = self.binding().await?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        bail!(
-            "the binding of {} keeps changing; run the command again",
-            self.text
-        )
+            let options = write_options(dry_run);
+            self.api.update(at, body.into(), &options).await?;
+            Ok(())
+        })
+        .await
     }
 }
 

@@ -14,6 +14,7 @@ use machinery::{Gvr, Object};
 use serde_json::Value;
 
 use super::policies;
+use crate::conflicts::retry_on_conflict;
 use crate::namespace_gate::read_gate;
 use crate::object_lists::{
     ListedPolicyNamespaces, list_all, list_overrides, list_policies, policy_resource,
@@ -208,7 +209,7 @@ pub(super) async fn write_policy(
 pub(super) async fn write_object(
     api: &dyn Api,
     resource: &Gvr,
-    mut object: Value,
+    object: Value,
     (noun, dry_run): (&str, bool),
 ) -> anyhow::Result<ChangedObject> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
@@ -218,24 +219,28 @@ pub(super) async fn write_object(
         dry_run,
         ..WriteOptions::default()
     };
-    let before = ignore_not_found(api.get(at).await);
-    let before = before.with_context(|| format!("the {noun} {name:?} cannot be read"))?;
-    let done = match &before {
-        None => {
-            api.create(ResourcePath { name: "", ..at }, object.into(), &options)
-                .await
-        }
-        Some(before) => {
-            retain_metadata(&mut object, &before.value()?);
-            api.update(at, object.into(), &options).await
-        }
-    };
     let refusal = match dry_run {
         true => "would be refused",
         false => "was refused",
     };
-    let after = done.with_context(|| format!("the {noun} {name:?} {refusal}"))?;
-    Ok(ChangedObject { before, after })
+    retry_on_conflict(|| async {
+        let before = ignore_not_found(api.get(at).await);
+        let before = before.with_context(|| format!("the {noun} {name:?} cannot be read"))?;
+        let mut body = object.clone();
+        let done = match &before {
+            None => {
+                api.create(ResourcePath { name: "", ..at }, body.into(), &options)
+                    .await
+            }
+            Some(before) => {
+                retain_metadata(&mut body, &before.value()?);
+                api.update(at, body.into(), &options).await
+            }
+        };
+        let after = done.with_context(|| format!("the {noun} {name:?} {refusal}"))?;
+        Ok(ChangedObject { before, after })
+    })
+    .await
 }
 
 /// Retains the metadata that an apply does not change: resourceVersion, finalizers, and

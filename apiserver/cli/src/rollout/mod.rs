@@ -17,6 +17,7 @@ use karmada_api::Rollout;
 use karmada_api::rollout::{ROLLOUTS, RolloutPolicySpec, RolloutStatus};
 use machinery::Object;
 
+use crate::conflicts::retry_on_conflict;
 use crate::output::{self, RedrawnText};
 use crate::printers::format_table;
 pub(crate) use cluster_details::{batch_text, reason_text};
@@ -26,9 +27,6 @@ pub use template_rollout::patch_rollout;
 pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
-
-/// How often a decision is written before a conflict is reported.
-const WRITE_ATTEMPTS: usize = 10;
 
 /// Follow and steer how a change of a template goes through its clusters.
 #[derive(Args)]
@@ -173,27 +171,25 @@ impl TemplateRollout {
 
     /// Decides about the Rollout and writes that, anew where its controller has written it meanwhile.
     async fn apply_decision(
-        mut self,
+        &self,
         decision: impl Fn(&StagedTemplate<'_>) -> anyhow::Result<RolloutChange>,
     ) -> anyhow::Result<()> {
-        let mut attempt = 1;
-        loop {
-            let change = decision(&self.staged())?;
-            match patch_rollout(&self.api, &self.object, change.patch).await {
-                Err(error) if error.is_conflict() && attempt < WRITE_ATTEMPTS => attempt += 1,
-                written => {
-                    written?;
-                    output::print_line(change.outcome);
-                    return Ok(());
-                }
-            }
-            let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
-            self.object = self.api.get(at).await?;
-        }
+        let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
+        let outcome = retry_on_conflict(|| async {
+            let rollout = self.api.get(at).await?;
+            let change = decision(&StagedTemplate {
+                rollout: &rollout,
+                ..self.staged()
+            })?;
+            patch_rollout(&self.api, &rollout, change.patch).await?;
+            Ok(change.outcome)
+        });
+        output::print_line(outcome.await?);
+        Ok(())
     }
 
     /// Approves a stage, by default the one that waits.
-    async fn approve(self, stage: Option<&str>) -> anyhow::Result<()> {
+    async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
         let status = status_of(&view)?;
         if stage.is_none() && status.state != AWAITING_APPROVAL {

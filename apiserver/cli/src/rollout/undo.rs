@@ -6,10 +6,11 @@ use client::{Api, ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::ResourceBinding;
 use karmada_api::resources::{BINDINGS, CUSTOMIZATIONS};
-use machinery::{Gvk, Gvr};
+use machinery::{Gvk, Gvr, Object};
 use serde_json::Value;
 
 use super::template_rollout::TemplateRollout;
+use crate::conflicts::retry_on_conflict;
 use crate::object_lists::list_all;
 use crate::output;
 
@@ -34,42 +35,58 @@ pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyh
         "the controllerrevision {} has no template",
         revision.name()
     );
-    let tree = with_present_replicas(rollout, tree).await?;
-    let current = rollout.template.value()?;
-    let body = revised_template(current.clone(), tree);
-    if body == current {
-        let text = &rollout.text;
-        output::print_line(format!("{text} already has revision {number}"));
-        return Ok(());
-    }
-    let at = ResourcePath::of_object(&rollout.resource.resource, &rollout.template);
-    let options = WriteOptions::default();
-    rollout.api.update(at, body.into(), &options).await?;
-    output::print_line(format!("{} rolled back to revision {number}", rollout.text));
+    let is_written = retry_on_conflict(|| rollout.write_content(&tree));
+    let outcome = match is_written.await? {
+        true => "rolled back to",
+        false => "already has",
+    };
+    output::print_line(format!("{} {outcome} revision {number}", rollout.text));
     Ok(())
 }
 
-/// The content of a revision, which has no replicas, with those of the present template.
-async fn with_present_replicas(rollout: &TemplateRollout, tree: Value) -> anyhow::Result<Value> {
-    let customizations = list_all(&rollout.api, &CUSTOMIZATIONS, "").await?;
-    let interpreter =
-        ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
-    let Gvr { group, version, .. } = rollout.resource.resource.clone();
-    let kind = Gvk::new(group, version, rollout.resource.kind.clone());
-    let replicas = interpreter.replicas(&kind, &rollout.template).await;
-    let replicas = replicas.map_err(|error| anyhow!("the replicas are unknown: {error}"))?;
-    if let Some(replicas) = replicas {
-        let revised = interpreter.revise_replica(&kind, tree, replicas.count);
-        return Ok(revised.await?);
+impl TemplateRollout {
+    /// Writes the content of a revision into the template as it is now, unless it has it.
+    async fn write_content(&self, content: &Value) -> anyhow::Result<bool> {
+        let at = ResourcePath::of_object(&self.resource.resource, &self.template);
+        let template = self.api.get(at).await?;
+        ensure!(
+            template.uid() == self.template.uid(),
+            "{} was deleted and created again meanwhile",
+            self.text
+        );
+        let tree = self.with_replicas_of(&template, content.clone()).await?;
+        let current = template.value()?;
+        let body = revised_template(current.clone(), tree);
+        if body == current {
+            return Ok(false);
+        }
+        let options = WriteOptions::default();
+        self.api.update(at, body.into(), &options).await?;
+        Ok(true)
     }
-    let at = ResourcePath::object(&BINDINGS, rollout.object.namespace(), rollout.object.name());
-    let binding = rollout.api.get(at).await?;
-    ensure!(
-        !binding.decode::<ResourceBinding>()?.spec.is_workload(),
-        "the replicas of {} are interpreted by a webhook, which this command does not call",
-        rollout.text
-    );
-    Ok(tree)
+
+    /// The content of a revision, which has no replicas, with those of a template.
+    async fn with_replicas_of(&self, template: &Object, tree: Value) -> anyhow::Result<Value> {
+        let customizations = list_all(&self.api, &CUSTOMIZATIONS, "").await?;
+        let interpreter =
+            ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
+        let Gvr { group, version, .. } = self.resource.resource.clone();
+        let kind = Gvk::new(group, version, self.resource.kind.clone());
+        let replicas = interpreter.replicas(&kind, template).await;
+        let replicas = replicas.map_err(|error| anyhow!("the replicas are unknown: {error}"))?;
+        if let Some(replicas) = replicas {
+            let revised = interpreter.revise_replica(&kind, tree, replicas.count);
+            return Ok(revised.await?);
+        }
+        let at = ResourcePath::object(&BINDINGS, self.object.namespace(), self.object.name());
+        let binding = self.api.get(at).await?;
+        ensure!(
+            !binding.decode::<ResourceBinding>()?.spec.is_workload(),
+            "the replicas of {} are interpreted by a webhook, which this command does not call",
+            self.text
+        );
+        Ok(tree)
+    }
 }
 
 /// The present template with the content of a revision. What a revision does not have stays: claims,

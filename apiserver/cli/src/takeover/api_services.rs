@@ -11,6 +11,7 @@ use machinery::conditions::is_condition_true;
 use serde_json::{Value, json};
 
 use super::session::{TakeoverSession, write_options};
+use crate::conflicts::retry_on_conflict;
 
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 /// The fields of the metadata that are given back.
@@ -85,7 +86,8 @@ pub(super) async fn give_back(session: &TakeoverSession, before: &[Value]) -> an
         }
     }
     for service in before {
-        restore(session, service)
+        // The host writes its availability meanwhile.
+        retry_on_conflict(|| restore(session, service))
             .await
             .with_context(|| format!("APIService {}", name(service)))?;
     }

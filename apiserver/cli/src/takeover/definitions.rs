@@ -11,11 +11,10 @@ use machinery::Gvr;
 use serde_json::Value;
 
 use super::session::write_options;
+use crate::conflicts::retry_on_conflict;
 
 static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-/// How often a definition is written that another client writes too.
-const WRITE_ATTEMPTS: usize = 5;
 /// The time in which all replicas of the API server see a change.
 const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 /// The end of a changed description: a definition says the same with it.
@@ -41,21 +40,16 @@ pub(super) async fn end_watches(host: &dyn Api, resources: &[MovedResource]) -> 
 /// A resource that another server than the host itself serves has no definition.
 async fn write_mark(host: &dyn Api, name: &str, is_marked: bool) -> anyhow::Result<()> {
     let at = ResourcePath::object(&DEFINITIONS, "", name);
-    for attempt in 1.. {
+    retry_on_conflict(|| async {
         let Some(definition) = ignore_not_found(host.get(at).await)? else {
             return Ok(());
         };
         let mut definition = definition.value()?;
         set_mark(&mut definition, is_marked)?;
-        match host.update(at, definition.into(), write_options()).await {
-            Err(error) if error.is_conflict() && attempt < WRITE_ATTEMPTS => {}
-            outcome => {
-                outcome?;
-                break;
-            }
-        }
-    }
-    Ok(())
+        host.update(at, definition.into(), write_options()).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Appends the mark to the description of the first version, or takes it off.

@@ -5,6 +5,7 @@
 //! owner references of others follow. Fields that say which generation was observed follow the
 //! generation that Karmada's server counts.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,11 +18,10 @@ use serde_json::{Value, json};
 
 use super::session::{TakeoverSession, write_options};
 use super::snapshot::{ResourceSnapshot, Snapshot, object_names, without_identity};
+use crate::conflicts::retry_on_conflict;
 
 /// The objects that are written at once.
 const CONCURRENT_WRITES: usize = 16;
-/// How often an object is written that another client writes too.
-const WRITE_ATTEMPTS: usize = 5;
 /// The fields of a status that have the generation of their object.
 const GENERATION_FIELDS: [&str; 2] = ["observedGeneration", "schedulerObservedGeneration"];
 /// The fields of metadata that are written.
@@ -144,23 +144,17 @@ impl ReturnedObjects<'_> {
         let gvr = resource.gvr();
         let (namespace, name) = object_names(object);
         let at = ResourcePath::object(&gvr, namespace, name);
-        let mut current = match current {
-            Some(current) => current,
-            None => self.host().get(at).await?.value()?,
-        };
-        for attempt in 1.. {
-            match self.update_once(at, object, &current, uids).await {
-                Err(error) if error.is_conflict() && attempt < WRITE_ATTEMPTS => {
-                    current = self.host().get(at).await?.value()?;
-                }
-                outcome => {
-                    outcome?;
-                    break;
-                }
-            }
-        }
+        let listed = Cell::new(current);
         let is_deleting = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
-        if is_deleting(object) && !is_deleting(&current) {
+        let updated = retry_on_conflict(|| async {
+            let current = match listed.take() {
+                Some(current) => current,
+                None => self.host().get(at).await?.value()?,
+            };
+            self.update_once(at, object, &current, uids).await?;
+            Ok(is_deleting(&current))
+        });
+        if !updated.await? && is_deleting(object) {
             ignore_not_found(self.host().delete(at, &DeleteOptions::default()).await)?;
         }
         Ok(())

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::session::write_options;
 use super::snapshot::without_identity;
+use crate::conflicts::retry_on_conflict;
 
 pub(super) static VALIDATING: Gvr = Gvr::from_static(
     "admissionregistration.k8s.io",
@@ -94,16 +95,24 @@ pub(super) async fn take_out(host: &dyn Api) -> anyhow::Result<()> {
         let name = configuration["metadata"]["name"].as_str();
         let name = name.unwrap_or_default().to_owned();
         let at = ResourcePath::object(resource(&configuration), "", &name);
-        let Some(rest) = without_karmada(configuration) else {
-            ignore_not_found(host.delete(at, &DeleteOptions::default()).await)
-                .map(drop)
-                .with_context(|| format!("webhook configuration {name}"))?;
-            continue;
-        };
-        let updated = host.update(at, rest.into(), write_options());
-        updated
+        retry_on_conflict(|| take_out_of(host, at))
             .await
             .with_context(|| format!("webhook configuration {name}"))?;
+    }
+    Ok(())
+}
+
+async fn take_out_of(host: &dyn Api, at: ResourcePath<'_>) -> anyhow::Result<()> {
+    let Some(configuration) = ignore_not_found(host.get(at).await)? else {
+        return Ok(());
+    };
+    match without_karmada(configuration.value()?) {
+        Some(rest) => {
+            host.update(at, rest.into(), write_options()).await?;
+        }
+        None => {
+            ignore_not_found(host.delete(at, &DeleteOptions::default()).await)?;
+        }
     }
     Ok(())
 }
@@ -113,30 +122,31 @@ pub(super) async fn put_back(host: &dyn Api, configurations: &[Value]) -> anyhow
     for configuration in configurations {
         let name = configuration["metadata"]["name"].as_str();
         let name = name.unwrap_or_default();
-        let context = || format!("webhook configuration {name}");
-        let resource = resource(configuration);
-        let at = ResourcePath::object(resource, "", name);
-        let existing = ignore_not_found(host.get(at).await).with_context(context)?;
-        let Some(existing) = existing else {
-            let body = without_identity(configuration);
-            let all = ResourcePath::collection(resource, "");
-            host.create(all, body.into(), write_options())
-                .await
-                .with_context(context)?;
-            continue;
-        };
-        let mut restored = existing.value()?;
-        let missing = missing_webhooks(configuration, &restored);
-        if missing.is_empty() {
-            continue;
-        }
-        let mut all: Vec<Value> = webhooks(&restored).cloned().collect();
-        all.extend(missing);
-        restored["webhooks"] = all.into();
-        host.update(at, restored.into(), write_options())
+        retry_on_conflict(|| put_back_into(host, configuration, name))
             .await
-            .with_context(context)?;
+            .with_context(|| format!("webhook configuration {name}"))?;
     }
+    Ok(())
+}
+
+async fn put_back_into(host: &dyn Api, configuration: &Value, name: &str) -> anyhow::Result<()> {
+    let resource = resource(configuration);
+    let at = ResourcePath::object(resource, "", name);
+    let Some(existing) = ignore_not_found(host.get(at).await)? else {
+        let body = without_identity(configuration);
+        let all = ResourcePath::collection(resource, "");
+        host.create(all, body.into(), write_options()).await?;
+        return Ok(());
+    };
+    let mut restored = existing.value()?;
+    let missing = missing_webhooks(configuration, &restored);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut all: Vec<Value> = webhooks(&restored).cloned().collect();
+    all.extend(missing);
+    restored["webhooks"] = all.into();
+    host.update(at, restored.into(), write_options()).await?;
     Ok(())
 }
 

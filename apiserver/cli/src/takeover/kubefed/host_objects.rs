@@ -7,6 +7,7 @@ use client::{Api, ApiResource, Patch, ResourcePath, WriteOptions, ignore_not_fou
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
+use crate::conflicts::retry_on_conflict;
 use crate::object_lists::list_selected;
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -132,29 +133,34 @@ pub(super) async fn remove_finalizers(
     let mut changed = 0;
     for (resource, object) in federated {
         let at = ResourcePath::of_object(&resource.resource, object);
-        let Some(current) = ignore_not_found(host.get(at).await)? else {
-            continue;
-        };
-        let finalizers = current.value()?["metadata"]["finalizers"].take();
-        let finalizers: Vec<&str> = finalizers
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let others: Vec<&&str> = finalizers.iter().filter(|f| !is_own_finalizer(f)).collect();
-        if others.len() == finalizers.len() {
-            continue;
-        }
-        let patch = json!({"metadata": {
-            "resourceVersion": current.revision().to_string(),
-            "finalizers": others,
-        }});
-        let options = WriteOptions::default();
-        host.patch(at, Patch::Merge(patch), &options).await?;
-        changed += 1;
+        let is_changed = retry_on_conflict(|| remove_finalizers_of(host, at));
+        changed += usize::from(is_changed.await?);
     }
     Ok(changed)
+}
+
+async fn remove_finalizers_of(host: &dyn Api, at: ResourcePath<'_>) -> anyhow::Result<bool> {
+    let Some(current) = ignore_not_found(host.get(at).await)? else {
+        return Ok(false);
+    };
+    let finalizers = current.value()?["metadata"]["finalizers"].take();
+    let finalizers: Vec<&str> = finalizers
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let others: Vec<&&str> = finalizers.iter().filter(|f| !is_own_finalizer(f)).collect();
+    if others.len() == finalizers.len() {
+        return Ok(false);
+    }
+    let patch = json!({"metadata": {
+        "resourceVersion": current.revision().to_string(),
+        "finalizers": others,
+    }});
+    let options = WriteOptions::default();
+    host.patch(at, Patch::Merge(patch), &options).await?;
+    Ok(true)
 }
 
 fn is_own_finalizer(finalizer: &str) -> bool {
