@@ -5,7 +5,7 @@ const MAX_ATTEMPTS: usize = 10;
 
 /// Repeats an attempt, which reads an object and writes it over the version that it read, until
 /// nobody else has written it in between.
-pub(crate) async fn retry_on_conflict<T, F>(attempt: impl Fn() -> F) -> anyhow::Result<T>
+pub async fn retry_on_conflict<T, F>(attempt: impl Fn() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {

@@ -11,7 +11,7 @@ pub mod adopt;
 pub mod apply;
 mod cluster_taints;
 pub mod completion;
-mod conflicts;
+pub mod conflicts;
 pub mod convert;
 pub mod cordon;
 mod default_image;

@@ -1,21 +1,22 @@
-//! Actions on a workload. Each shows its plan first; the form of the plan names the version of the object
-//! that the plan was made from, and only that version is changed.
+//! Actions on a workload. Each shows its plan first; the form of the plan has a digest of the change and of
+//! the state that it is about, and nothing else is done.
 
 use anyhow::{Context, ensure};
 use client::{Patch, ResourcePath, WriteOptions};
+use flotilla_cli::conflicts::retry_on_conflict;
 use flotilla_cli::plan::{self, report::TemplatePlacementReport};
-use flotilla_cli::rollout::decisions::StagedTemplate;
+use flotilla_cli::rollout::decisions::{RolloutChange, StagedTemplate};
 use flotilla_cli::rollout::patch_rollout;
 use http::StatusCode;
 use karmada_api::TargetCluster;
 use karmada_api::rollout::{RolloutPhase, RolloutStatus};
-use machinery::Object;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use crate::inventory::ObjectKey;
 use crate::pages::{PageContext, WorkloadView, action_layout, notice, object_key, workload_path};
 use crate::query::QueryParameters;
+use crate::session::text_digest;
 
 const MAX_REPLICAS: i64 = i32::MAX as i64;
 
@@ -41,8 +42,8 @@ pub(crate) struct Action {
 
 /// The effect that an action would have.
 struct ActionPlan {
-    /// The version of the object that is changed.
-    version: u64,
+    /// The digest of the change and of the state that it is about.
+    version: String,
     effect: Markup,
     warning: Option<String>,
 }
@@ -157,10 +158,8 @@ impl Action {
         match &self.kind {
             ActionKind::Approve { stage } => {
                 let (staged, status) = staged(&view)?;
-                // It is refused here as it would be when it is written.
-                staged.approval(Some(stage))?;
                 Ok(ActionPlan {
-                    version: staged.rollout.revision(),
+                    version: self.rollout_change(&staged)?.1,
                     effect: approval_effect(&status, stage),
                     warning: (status.stage != *stage).then(|| {
                         format!(
@@ -173,9 +172,8 @@ impl Action {
             ActionKind::Pause | ActionKind::Resume => {
                 let paused = self.kind == ActionKind::Pause;
                 let (staged, status) = staged(&view)?;
-                staged.pausing(paused)?;
                 Ok(ActionPlan {
-                    version: staged.rollout.revision(),
+                    version: self.rollout_change(&staged)?.1,
                     effect: pause_effect(&status, paused),
                     warning: None,
                 })
@@ -194,7 +192,9 @@ impl Action {
         form: &QueryParameters,
         context: &PageContext<'_>,
     ) -> Result<String, Markup> {
-        match Box::pin(self.write(form.get("version"), context)).await {
+        let version = form.get("version");
+        let written = retry_on_conflict(|| Box::pin(self.write(version, context)));
+        match written.await {
             Ok(()) => {
                 tracing::info!(action = self.path(), workload = %self.key.1, "an action was executed");
                 Ok(workload_path(&self.key, &[], &[("done", self.done())]))
@@ -205,9 +205,9 @@ impl Action {
 
     async fn write(&self, version: &str, context: &PageContext<'_>) -> anyhow::Result<()> {
         let view = WorkloadView::read(context.console, &self.key).await?;
-        let check = |object: &Object| {
+        let check = |current: &str| {
             ensure!(
-                object.revision().to_string() == version,
+                current == version,
                 "it has changed since the plan was shown; look at the plan again"
             );
             Ok(())
@@ -215,18 +215,28 @@ impl Action {
         let api = &context.console.api;
         if let ActionKind::Scale { replicas } = &self.kind {
             let replicas = replicas.context("the replicas must be a whole number from 0")?;
-            check(&view.inputs.template)?;
+            check(&scale_version(&view, replicas))?;
             let (at, patch) = scale_patch(&view, replicas)?;
             api.patch(at, patch, &WriteOptions::default()).await?;
             return Ok(());
         }
         let (staged, _) = staged(&view)?;
-        check(staged.rollout)?;
-        let patch = match &self.kind {
-            ActionKind::Approve { stage } => staged.approval(Some(stage))?.patch,
-            kind => staged.pausing(*kind == ActionKind::Pause)?.patch,
+        let (change, current) = self.rollout_change(&staged)?;
+        check(&current)?;
+        Ok(patch_rollout(&**api, staged.rollout, change.patch).await?)
+    }
+
+    /// The change of a rollout, and the version of its plan.
+    fn rollout_change(
+        &self,
+        staged: &StagedTemplate<'_>,
+    ) -> anyhow::Result<(RolloutChange, String)> {
+        let change = match &self.kind {
+            ActionKind::Approve { stage } => staged.approval(Some(stage))?,
+            kind => staged.pausing(*kind == ActionKind::Pause)?,
         };
-        Ok(patch_rollout(&**api, staged.rollout, patch).await?)
+        let version = text_digest(&staged.content_of(&change)?);
+        Ok((change, version))
     }
 }
 
@@ -295,6 +305,13 @@ fn cluster_list(names: &[&str]) -> Markup {
     }
 }
 
+/// The version of a plan to scale: whatever else the status of the template says by then, it holds.
+fn scale_version(view: &WorkloadView, replicas: i64) -> String {
+    let template = &view.inputs.template;
+    let state = json!([template.uid(), template.meta().generation, replicas]);
+    text_digest(&state.to_string())
+}
+
 fn scale_patch(view: &WorkloadView, replicas: i64) -> anyhow::Result<(ResourcePath<'_>, Patch)> {
     ensure!(view.replicas().is_some(), "{} has no replicas", view.text());
     let template = &view.inputs.template;
@@ -324,7 +341,7 @@ async fn plan_scale(
     let placement = placement.context("the plan is empty")?;
     let before = view.replicas().unwrap_or_default();
     Ok(ActionPlan {
-        version: view.inputs.template.revision(),
+        version: scale_version(view, replicas),
         warning: placement.held.clone().or_else(|| placement.failure.clone()),
         effect: html! {
             p { "The template gets " strong { (replicas) } " replicas instead of " (before) "." }

@@ -21,7 +21,16 @@ fn digest(token: &str) -> TokenDigest {
 fn random_token() -> String {
     let mut bytes = [0; TOKEN_BYTES];
     rand::rng().fill_bytes(&mut bytes);
+    hexadecimal(&bytes)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The digest of a text as a page has it.
+pub(crate) fn text_digest(text: &str) -> String {
+    hexadecimal(&digest(text))
 }
 
 /// A browser that has exchanged a link.

@@ -73,7 +73,7 @@ impl StagedTemplate<'_> {
     }
 
     /// A change with the state of the Rollout that it is about.
-    pub(crate) fn content_of(&self, change: &RolloutChange) -> anyhow::Result<String> {
+    pub fn content_of(&self, change: &RolloutChange) -> anyhow::Result<String> {
         let rollout = self.rollout.value()?;
         let status = &rollout["status"];
         let state = ["state", "stage", "targetRevision"].map(|field| &status[field]);

@@ -77,6 +77,29 @@ async fn a_plan_that_is_out_of_date_writes_nothing() {
     assert_eq!(fixture.api.writes(), []);
 }
 
+// proves: CON-plan-stale
+#[tokio::test]
+async fn news_of_a_status_stop_no_plan() {
+    let fixture = ConsoleFixture::start(fleet()).await;
+    let cookie = fixture.login().await;
+    let plan = fixture.get(APPROVE, &cookie).await;
+    let rollout = fixture.api.get_object(&ROLLOUTS, "shop", "web-deployment");
+    let mut rollout = rollout.unwrap();
+    rollout["status"]["conditions"] = json!([]);
+    fixture.api.seed(&ROLLOUTS, rollout);
+    let approved = form(&plan, "&stage=everywhere");
+    let done = fixture.post(APPROVE, &cookie, &approved).await;
+    assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
+
+    let plan = fixture.get(&format!("{SCALE}?replicas=0"), &cookie).await;
+    let mut template = fixture.api.get_object(&DEPLOYMENTS, "shop", "web").unwrap();
+    template["status"]["readyReplicas"] = json!(1);
+    fixture.api.seed(&DEPLOYMENTS, template);
+    let scaled = form(&plan, "&replicas=0");
+    let done = fixture.post(SCALE, &cookie, &scaled).await;
+    assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
+}
+
 #[tokio::test]
 async fn what_cannot_be_done_is_said_instead_of_a_plan() {
     let fixture = ConsoleFixture::start(fleet()).await;
