@@ -74,7 +74,7 @@ pub(super) struct LoadedDatabase {
 pub(super) struct LockedDataDirectory {
     pub(super) database: PathBuf,
     /// The kernel releases the lock when the process ends.
-    _lock: File,
+    lock: File,
 }
 
 impl LockedDataDirectory {
@@ -129,8 +129,16 @@ impl LockedDataDirectory {
             .map_err(failed)?;
         Ok(Self {
             database: path.join("store.db"),
-            _lock: lock,
+            lock,
         })
+    }
+}
+
+impl Drop for LockedDataDirectory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that this one has forked just then has a copy of
+        // it until it executes its program. Nothing is left to do if that fails.
+        let _ = self.lock.unlock();
     }
 }
 
@@ -460,4 +468,19 @@ fn path_with_suffix(database: &Path, suffix: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(suffix);
     path.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_lock_in_a_child_process_does_not_keep_the_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let locked = LockedDataDirectory::lock(directory.path()).unwrap();
+        let copy = locked.lock.try_clone().unwrap();
+        drop(locked);
+        LockedDataDirectory::lock(directory.path()).unwrap();
+        drop(copy);
+    }
 }
