@@ -17,7 +17,7 @@ impl PropagationFixture {
 }
 
 // proves: HIS-first, HIS-placement, HIS-restart
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_move_is_recorded_and_outlives_a_restart() {
     let mut plane = PropagationFixture::new()
         .with_web_deployment()

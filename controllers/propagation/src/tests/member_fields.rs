@@ -136,7 +136,7 @@ async fn a_repair_that_is_undone_again_and_again_is_delayed_and_reported() {
 
 /// The condition of a former process: nothing is written, and the repair waits.
 // proves: EXE-repair-condition
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restart_resumes_the_delay() {
     let plane = PropagationFixture::new();
     let mut contested = one_map();

@@ -93,7 +93,7 @@ async fn a_binding_records_the_preference_of_its_template_as_long_as_it_exists()
 
 /// The event of the preference comes before the informer has the binding that was built without it.
 // proves: RSP-binding
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_preference_that_comes_while_the_binding_is_created_is_recorded() {
     let mut plane = PropagationFixture::new();
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));

@@ -203,7 +203,7 @@ async fn a_template_without_a_policy_is_not_staged() {
 }
 
 // proves: ROL-restart-writes-nothing
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restart_writes_nothing() {
     let plane = PropagationFixture::new().with_web_deployment();
     plane
