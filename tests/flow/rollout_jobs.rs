@@ -1,5 +1,6 @@
 //! A stage that awaits a Job in its members before it ends.
 
+use harness::api_server_client::is_rolled_out;
 use serde_json::{Value, json};
 
 use crate::flow::fleet::FleetFixture;
@@ -45,7 +46,11 @@ async fn a_job_runs_in_the_members_of_its_stage() {
     control
         .create(policy(NAMESPACE, "web", &web, &members))
         .await;
-    wait_for_state("Completed").await;
+    control
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "in both", |rollout| {
+            is_rolled_out(rollout, members.len())
+        })
+        .await;
     let template = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
     control
         .merge_patch(&DEPLOYMENTS, NAMESPACE, "web", template)

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use harness::api_server_client::is_rolled_out;
 use harness::kubectl::Kubectl;
 use harness::objects::{deployment, override_policy, policy, resource_selector};
 use harness::{FlotillaUpProcess, sleep_blocking};
@@ -46,7 +47,9 @@ pub(crate) fn run_story(kubectl: &Kubectl) {
     apply(kubectl, &rollout_policy(&web));
     apply(kubectl, &web);
     apply(kubectl, &policy(NAMESPACE, "web", &web, &MEMBERS));
-    wait_for_state(kubectl, "Completed");
+    wait_for(kubectl, "in all members", |rollout| {
+        is_rolled_out(rollout, MEMBERS.len())
+    });
     kubectl.output("rollout status deployment/web --timeout=60s");
     // The image and the override that breaks it in one member come as one change.
     set_paused(kubectl, true);

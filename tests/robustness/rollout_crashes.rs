@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::{ResourcePath, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
+use harness::api_server_client::is_rolled_out;
 use harness::objects::{
     DEPLOYMENTS, ROLLOUTS, deployment, override_policy, policy, resource_selector,
 };
@@ -116,15 +117,19 @@ async fn prepare_change(control: &ApiServerClient) -> Value {
     control
         .create(policy(NAMESPACE, "web", &web, &MEMBERS))
         .await;
-    let wait_for = |state: &'static str, other: Value| async move {
+    let wait_for_pause = |before: Value| async move {
         control
-            .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, state, |rollout| {
-                rollout["status"]["state"] == state && rollout["status"]["targetRevision"] != other
+            .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "paused", |rollout| {
+                rollout["status"]["state"] == "Paused"
+                    && rollout["status"]["targetRevision"] != before
             })
             .await
     };
     let target = |rollout: Value| rollout["status"]["targetRevision"].clone();
-    let stable = target(wait_for("Completed", Value::Null).await);
+    let stable = control.wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "in all members", |rollout| {
+        is_rolled_out(rollout, MEMBERS.len())
+    });
+    let stable = target(stable.await);
     let paused = json!({"spec": {"paused": true}});
     control
         .merge_patch(&ROLLOUTS, NAMESPACE, ROLLOUT, paused)
@@ -134,12 +139,12 @@ async fn prepare_change(control: &ApiServerClient) -> Value {
     control
         .create(override_policy(NAMESPACE, "web", &web, &broken))
         .await;
-    let overridden = target(wait_for("Paused", stable).await);
+    let overridden = target(wait_for_pause(stable).await);
     let change = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
     control
         .merge_patch(&DEPLOYMENTS, NAMESPACE, "web", change)
         .await;
-    wait_for("Paused", overridden).await
+    wait_for_pause(overridden).await
 }
 
 /// The next write of the status after one that was seen. A server that has just started may not have

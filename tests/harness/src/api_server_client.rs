@@ -168,6 +168,13 @@ pub fn find_condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     all.find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
 
+/// Whether a Rollout has ended, in all of so many clusters: until its template is scheduled, it has
+/// ended in none.
+pub fn is_rolled_out(rollout: &Value, clusters: usize) -> bool {
+    let status = &rollout["status"];
+    status["state"] == "Completed" && status["progress"] == format!("{clusters}/{clusters}")
+}
+
 /// Writes as another manager of fields than the control plane, whose client this is.
 fn write_options() -> WriteOptions {
     WriteOptions {
