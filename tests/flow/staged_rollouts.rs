@@ -1,6 +1,7 @@
 //! A change that goes through three members in three stages, is held by one that fails, and goes
 //! on when it is repaired.
 
+use harness::api_server_client::is_rolled_out;
 use serde_json::{Value, json};
 
 use crate::flow::fleet::{FleetFixture, find_condition};
@@ -24,8 +25,7 @@ fn rollout_policy(web: &Value) -> Value {
         .collect();
     json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {"resourceSelectors": [resource_selector(web)], "stages": stages, "progressDeadline": "3s",
-            "minAvailable": 2}})
+        "spec": {"resourceSelectors": [resource_selector(web)], "stages": stages, "minAvailable": 2}})
 }
 
 /// The states of the three members: phase and whether they have the target.
@@ -42,13 +42,27 @@ fn phases(rollout: &Value) -> Vec<(String, String, bool)> {
         .collect()
 }
 
-async fn wait_for_state(fleet: &FleetFixture, state: &'static str) -> Value {
+/// Waits until the members, in their order, are in such phases, and have the target or not.
+async fn wait_for_phases(fleet: &FleetFixture, expected: [(&str, bool); 3]) -> Value {
+    let expected = MEMBERS.iter().zip(expected);
+    let expected: Vec<_> = expected
+        .map(|(member, (phase, has_target))| ((*member).to_owned(), phase.to_owned(), has_target))
+        .collect();
+    let description = format!("{expected:?}");
     fleet
         .control
-        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, state, move |rollout| {
-            rollout["status"]["state"] == state
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, &description, |rollout| {
+            phases(rollout) == expected
         })
         .await
+}
+
+async fn set_progress_deadline(fleet: &FleetFixture, deadline: &str) {
+    let patch = json!({"spec": {"progressDeadline": deadline}});
+    fleet
+        .control
+        .merge_patch(&ROLLOUT_POLICIES, NAMESPACE, "web", patch)
+        .await;
 }
 
 async fn images(fleet: &FleetFixture) -> Vec<Value> {
@@ -88,7 +102,11 @@ async fn a_failing_member_holds_the_stages_after_it() {
     control
         .create(policy(NAMESPACE, "web", &web, &MEMBERS))
         .await;
-    wait_for_state(&fleet, "Completed").await;
+    control
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "in all members", |rollout| {
+            is_rolled_out(rollout, MEMBERS.len())
+        })
+        .await;
     let first = images(&fleet).await;
     // The first member gets the change, and the second one cannot pull its image.
     let broken = json!([{"targetCluster": {"clusterNames": ["member2"]},
@@ -96,25 +114,24 @@ async fn a_failing_member_holds_the_stages_after_it() {
     control
         .create(override_policy(NAMESPACE, "web", &web, &broken))
         .await;
-    let state =
-        |name: &str, phase: &str, has_target: bool| (name.to_owned(), phase.to_owned(), has_target);
-    let expected = [
-        state("member1", "Done", true),
-        state("member2", "Failed", true),
-        state("member3", "Blocked", false),
-    ];
-    let rollout = control
-        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "member2 failed", |rollout| {
-            phases(rollout) == expected
-        })
+    let begun = [("Done", true), ("Updating", true), ("Pending", false)];
+    wait_for_phases(&fleet, begun).await;
+    let has_change = |web: &Value| web.pointer(IMAGE) == Some(&"fake/web".into());
+    let member = fleet.member("member2");
+    member
+        .wait_until(&DEPLOYMENTS, NAMESPACE, "web", "changed", has_change)
         .await;
+    // The deadline is for the second member alone: how long the others take depends on the machine.
+    set_progress_deadline(&fleet, "1s").await;
+    let failed = [("Done", true), ("Failed", true), ("Blocked", false)];
+    let rollout = wait_for_phases(&fleet, failed).await;
     assert_eq!(rollout["status"]["state"], "FailureBudgetExceeded");
     assert_eq!(find_condition(&rollout, "Paused")["status"], "True");
     assert_eq!(find_condition(&rollout, "Degraded")["status"], "True");
     let second = images(&fleet).await;
     assert_eq!((&second[0], &second[2]), (&first[0], &first[2]));
-    assert_eq!(second[1], "fake/web");
     // A newer revision repairs it, and overtakes.
+    set_progress_deadline(&fleet, "10m").await;
     control.delete(&OVERRIDES, NAMESPACE, "web").await;
     let template = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
     control
