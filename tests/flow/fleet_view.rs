@@ -365,7 +365,9 @@ async fn writes_go_to_the_member_that_they_name() {
         .await;
     assert_eq!(created.code, 201);
     let one = format!("{path}/twice@member2");
-    wait_until("the object", async || view.get(&one).await.code == 200).await;
+    let twice = format!("{path}?fieldSelector=metadata.name%3Dtwice");
+    view.wait_for_items(None, &twice, &["member1/twice", "member2/twice"])
+        .await;
     let ambiguous = view.patch(&format!("{path}/twice"), &json!({})).await;
     assert_eq!(ambiguous.code, 409);
     let labeled = json!({"metadata": {"labels": {"x": "y"}}});
