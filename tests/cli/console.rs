@@ -97,7 +97,7 @@ fn create_staged_deployment(fixture: &CliFixture, name: &str) {
     fixture.create(staged.clone());
     fixture.create(policy("default", name, &staged, &["member1", "member2"]));
     let status = format!("rollout status deploy/{name}");
-    fixture.wait_for_output(&status, |out| out.contains("Completed"));
+    fixture.wait_for_output(&status, |out| out.contains("Completed, 2/2 clusters done"));
     let mut changed = staged;
     changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
     let file = format!("{name}.json");

@@ -298,7 +298,7 @@ fn a_rollout_is_paused_and_approved() {
     fixture.create(policy(NS, "api", &api, &["member1", "member2"]));
     fixture.create(api);
     fixture.wait_for_output("rollout status deployment/api -n mcp-rollout", |out| {
-        out.contains("Completed")
+        out.contains("Completed, 2/2 clusters done")
     });
     let resource = json!({"resource": "deployment/api", "namespace": NS});
     let status = session.data("rollout_status", resource);
@@ -333,7 +333,7 @@ fn a_rollout_is_paused_and_approved() {
     let (_, shown) = change("approve", None);
     assert!(!change("approve", Some(&shown["token"])).0);
     fixture.wait_for_output("rollout status deployment/api -n mcp-rollout", |out| {
-        out.contains("Completed")
+        out.contains("Completed, 2/2 clusters done")
     });
     session.end();
 }

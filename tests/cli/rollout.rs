@@ -177,14 +177,12 @@ fn the_examples_of_the_help_work() {
     fixture.create(rollout_policy(&api, &json!({})));
     fixture.create(api.clone());
     fixture.create(policy("default", "api", &api, &["member1", "member2"]));
-    let is_completed = |out: &str| out.contains("Completed");
+    let is_completed = |out: &str| out.contains("Completed, 2/2 clusters done");
     fixture.wait_for_output("rollout status deployment/api", is_completed);
     api["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
     std::fs::write(fixture.dir().join("api.json"), api.to_string()).unwrap();
     fixture.run("apply -f api.json").succeeded();
-    fixture.wait_for_output("rollout history deployment/api", |out| {
-        out.lines().count() == 3
-    });
+    fixture.wait_for_output("rollout status deployment/api", is_completed);
     fixture.run_examples("rollout");
     fixture.run_examples("rollout resume");
     fixture.run_examples("rollout status");
