@@ -322,6 +322,14 @@ fn a_rollout_is_paused_and_approved() {
     let (_, shown) = change("pause", None);
     let (failed, done) = change("pause", Some(&shown["token"]));
     assert!(!failed && done["data"] == "deployment/api paused", "{done}");
+    // A change is refused when the controller writes the Rollout just then.
+    fixture.wait_for_output(
+        "get rollouts.rollout.flotilla.io api-deployment -n mcp-rollout -o json",
+        |out| {
+            let rollout: Value = machinery::json::from_str(out).unwrap();
+            rollout["status"]["observedGeneration"] == rollout["metadata"]["generation"]
+        },
+    );
     let (_, shown) = change("resume", None);
     assert!(!change("resume", Some(&shown["token"])).0);
     fixture
