@@ -77,6 +77,6 @@ fn the_examples_of_the_help_work() {
         return;
     };
     let manifest = MANIFEST.replace("applied", "example");
-    std::fs::write(fixture.dir().join("manifest.yaml"), manifest).unwrap();
+    fixture.write("manifest.yaml", manifest);
     fixture.run_examples("apply");
 }

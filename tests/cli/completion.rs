@@ -103,7 +103,7 @@ fn contexts_of_the_kubeconfig_are_completed() {
     for (file, name) in [("planes.kubeconfig", "plane"), ("ms.kubeconfig", "member")] {
         let contexts = [context(&format!("{name}-a")), context(&format!("{name}-b"))];
         let config = json!({"apiVersion": "v1", "kind": "Config", "contexts": contexts});
-        std::fs::write(fixture.dir().join(file), config.to_string()).unwrap();
+        fixture.write(file, config.to_string());
     }
     let planes = ["plane-a", "plane-b"];
     for line in [
@@ -144,11 +144,10 @@ fn what_cannot_be_asked_completes_nothing() {
             "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {"token": "t"}}]});
-        let file = fixture.dir().join(format!("{name}.kubeconfig"));
-        std::fs::write(file, config.to_string()).unwrap();
+        fixture.write_kubeconfig(name, &config);
     }
     drop(refusing);
-    std::fs::write(fixture.dir().join("malformed.kubeconfig"), "{").unwrap();
+    fixture.write("malformed.kubeconfig", "{");
     for name in ["silent", "refusing", "missing", "malformed"] {
         for line in ["cordon ", "get ", "get deploy ", "get deploy -n "] {
             let (command, rest) = line.split_once(' ').unwrap();

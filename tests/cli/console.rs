@@ -101,7 +101,7 @@ fn create_staged_deployment(fixture: &CliFixture, name: &str) {
     let mut changed = staged;
     changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
     let file = format!("{name}.json");
-    std::fs::write(fixture.dir().join(&file), changed.to_string()).unwrap();
+    fixture.write(&file, changed.to_string());
     fixture.run(&format!("apply -f {file}")).succeeded();
     fixture.wait_for_output(&status, |out| out.contains("AwaitingApproval"));
 }

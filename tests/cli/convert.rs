@@ -37,8 +37,8 @@ metadata: {namespace: federated, name: settings}
 #[test]
 fn converted_templates_take_over_the_copies_of_kubefed() {
     let fixture = CliFixture::shared();
-    std::fs::write(fixture.dir().join("federated.yaml"), FEDERATED).unwrap();
-    std::fs::write(fixture.dir().join("preferences.yaml"), PREFERENCE_AND_DNS).unwrap();
+    fixture.write("federated.yaml", FEDERATED);
+    fixture.write("preferences.yaml", PREFERENCE_AND_DNS);
     fixture.run_examples("convert");
     fixture.run_examples("convert kubefed");
     fixture
@@ -56,7 +56,7 @@ fn converted_templates_take_over_the_copies_of_kubefed() {
 
     let line = "convert kubefed -f federated.yaml";
     let manifests = fixture.run(line).succeeded();
-    std::fs::write(fixture.dir().join("converted.yaml"), manifests).unwrap();
+    fixture.write("converted.yaml", manifests);
     fixture.run("apply -f converted.yaml").succeeded();
     fixture.wait_for_output(&format!("{get} -o json"), |out| out.contains("green"));
     let copy = fixture.json(get);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cli::fixture::{CliFixture, rows};
-use crate::cli::join::{UnjoinedMember, join_line, write_kubeconfig};
+use crate::cli::join::{UnjoinedMember, join_line};
 
 /// The results of a check as `status message`.
 fn results_of(report: &Value, check: &str) -> Vec<String> {
@@ -62,11 +62,11 @@ fn a_server_that_does_not_answer_is_one_error_within_the_deadline() {
     let closed = TcpListener::bind("127.0.0.2:0").unwrap();
     let closed_address = closed.local_addr().unwrap();
     drop(closed);
-    for (name, address) in [("silent", silent_address), ("closed", closed_address)] {
+    for (name, address) in [("hanging", silent_address), ("closed", closed_address)] {
         let kubeconfig = json!({"current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
             "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}")}}]});
-        write_kubeconfig(fixture.dir(), name, &kubeconfig);
+        fixture.write_kubeconfig(name, &kubeconfig);
         let started_at = Instant::now();
         let line = format!("doctor --timeout 2s -o json --kubeconfig {name}.kubeconfig");
         let done = fixture.run(&line);
@@ -88,7 +88,7 @@ fn refused_credentials_are_an_error() {
     let text = std::fs::read_to_string(fixture.dir().join("kubeconfig")).unwrap();
     let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
     kubeconfig["users"][0]["user"] = json!({"token": "made-up"});
-    write_kubeconfig(fixture.dir(), "refused", &kubeconfig);
+    fixture.write_kubeconfig("refused", &kubeconfig);
     let done = fixture.run("doctor --kubeconfig refused.kubeconfig -o json");
     assert_eq!(done.code, 1, "{done:?}");
     let report: Value = machinery::json::from_str(&done.out).unwrap();
@@ -104,18 +104,18 @@ fn refused_credentials_are_an_error() {
 fn a_member_that_is_gone_and_an_agent_that_never_came_are_named() {
     let fixture = CliFixture::with_changing_clusters();
     let mut member = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "lost", &member.kubeconfig());
-    fixture.run(&join_line("lost")).succeeded();
+    fixture.write_kubeconfig("vanished", &member.kubeconfig());
+    fixture.run(&join_line("vanished")).succeeded();
     fixture.register_cluster("agentless", None);
     member.kill();
     let done = fixture.run("doctor -o json --timeout 3s");
     assert_eq!(done.code, 1, "{done:?}");
     let report: Value = machinery::json::from_str(&done.out).unwrap();
     let results = results_of(&report, "members");
-    let of_lost = |line: &String| line.starts_with("error cluster lost ");
-    assert!(results.iter().any(of_lost), "{results:?}");
+    let of_vanished = |line: &String| line.starts_with("error cluster vanished ");
+    assert!(results.iter().any(of_vanished), "{results:?}");
     let leases = results_of(&report, "agent-leases");
     let missing = "warning the agent of agentless has no lease".to_owned();
     assert!(leases.contains(&missing), "{leases:?}");
-    fixture.run("unjoin lost --force --wait 1s").succeeded();
+    fixture.run("unjoin vanished --force --wait 1s").succeeded();
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cli::fixture::CliFixture;
-use crate::cli::join::{UnjoinedMember, write_kubeconfig};
+use crate::cli::join::UnjoinedMember;
 use crate::cli::kubectl;
 
 /// Commands whose examples tests elsewhere run with other addresses and names, in this file.
@@ -71,7 +71,8 @@ fn tested_commands() -> BTreeSet<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cli");
     for entry in std::fs::read_dir(dir).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        let calls = text.split("run_examples(\"").skip(1);
+        let calls = ["run_examples(\"", "run_examples_in(\""];
+        let calls = calls.iter().flat_map(|call| text.split(call).skip(1));
         tested.extend(calls.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
     }
     for (command, file) in RUN_ELSEWHERE {
@@ -107,17 +108,16 @@ fn every_command_has_an_example_that_a_test_runs() {
 fn the_examples_of_decisions_and_tokens_work() {
     let fixture = CliFixture::shared();
     fixture.propagate_deployment("shop");
-    let write = |name: &str, text: &str| std::fs::write(fixture.dir().join(name), text).unwrap();
     for (file, namespace) in [("policy.yaml", "default"), ("policies.yaml", "shop")] {
         let policy = fixture.json(&format!("get propagationpolicy web -n {namespace}"));
         let policy = json!({"apiVersion": policy["apiVersion"], "kind": policy["kind"],
             "metadata": {"name": "web", "namespace": namespace}, "spec": policy["spec"]});
-        write(file, &policy.to_string());
+        fixture.write(file, policy.to_string());
     }
     let web = fixture.json("get deployment web -n shop");
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": web["spec"],
         "metadata": {"name": "web", "namespace": "shop", "labels": web["metadata"]["labels"]}});
-    write("deployment.yaml", &web.to_string());
+    fixture.write("deployment.yaml", web.to_string());
     fixture.run_examples("why");
     fixture.run_examples("plan");
     fixture.run_examples("version");
@@ -145,6 +145,8 @@ fn the_examples_of_interpret_work() {
     let desired = json!({"apiVersion": "example.io/v1", "kind": "Widget",
         "metadata": {"name": "w", "namespace": "default"}, "spec": {"replicas": 2}});
     let deployment = harness::objects::deployment("default", "web", 2);
+    let folder = fixture.dir().join("interpret");
+    std::fs::create_dir(&folder).unwrap();
     let status = json!({"clusterName": "member1", "status": {"replicas": 2, "readyReplicas": 1}});
     for (file, value) in [
         ("customization.yaml", customization),
@@ -152,9 +154,9 @@ fn the_examples_of_interpret_work() {
         ("deployment.yaml", deployment),
         ("status.yaml", status),
     ] {
-        std::fs::write(fixture.dir().join(file), value.to_string()).unwrap();
+        std::fs::write(folder.join(file), value.to_string()).unwrap();
     }
-    fixture.run_examples("interpret");
+    fixture.run_examples_in("interpret", &folder);
 }
 
 /// Starts a server by an example in its help, in which some texts are replaced, with more
@@ -244,10 +246,10 @@ fn the_examples_of_usage_and_backups_work() {
 fn the_examples_of_agent_estimator_and_unregister_work() {
     let fixture = CliFixture::start();
     let member = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "m1", &member.kubeconfig());
+    fixture.write_kubeconfig("m1", &member.kubeconfig());
     let own = std::fs::read(fixture.dir().join("kubeconfig")).unwrap();
     for name in ["agent", "plane"] {
-        std::fs::write(fixture.dir().join(format!("{name}.kubeconfig")), &own).unwrap();
+        fixture.write(&format!("{name}.kubeconfig"), &own);
     }
     let no_ports = "--metrics-bind-address 0 --health-probe-bind-address 0";
     let agent = fixture.examples("agent").swap_remove(0);

@@ -1,5 +1,6 @@
 //! A control plane with two members and a Deployment in both, and runs of the binary.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Weak};
@@ -21,6 +22,8 @@ pub(crate) struct CliFixture {
     up: FlotillaUpProcess,
     /// A kubectl on the `PATH` of the commands; absent if the machine has none.
     tools: Option<PathBuf>,
+    /// The test that has written each file into the working folder.
+    writers: Mutex<BTreeMap<String, String>>,
 }
 
 /// The output of a command.
@@ -72,7 +75,8 @@ impl CliFixture {
     pub(crate) fn start() -> Self {
         let up = FlotillaUpProcess::start(BINARY, 2, &[]);
         let tools = link_kubectl(&up);
-        let fixture = Self { up, tools };
+        let writers = Mutex::default();
+        let fixture = Self { up, tools, writers };
         fixture.propagate_deployment("default");
         fixture
     }
@@ -158,6 +162,21 @@ impl CliFixture {
         self.up.dir()
     }
 
+    /// Writes a file into the working folder, whose name no other test may use: they run beside this
+    /// one.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        let mut writers = self.writers.lock();
+        let writer = writers.entry(name.to_owned()).or_insert(test.clone());
+        assert_eq!(*writer, test, "both write {name}");
+        std::fs::write(self.dir().join(name), content).unwrap();
+    }
+
+    /// Writes the file that `--cluster-kubeconfig NAME.kubeconfig` names.
+    pub(crate) fn write_kubeconfig(&self, name: &str, kubeconfig: &Value) {
+        self.write(&format!("{name}.kubeconfig"), kubeconfig.to_string());
+    }
+
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         self.command_of(BINARY, arguments)
     }
@@ -182,9 +201,13 @@ impl CliFixture {
 
     /// Runs a command line; text in single quotes is one word.
     pub(crate) fn run(&self, line: &str) -> CommandOutput {
+        run_command(&self.command_line(line))
+    }
+
+    fn command_line(&self, line: &str) -> Command {
         let words = harness::kubectl::split_words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        run_command(&self.command(&words))
+        self.command(&words)
     }
 
     /// Starts a command that runs until it is dropped.
@@ -206,8 +229,13 @@ impl CliFixture {
 
     /// Runs the examples in the help of a command, in their order.
     pub(crate) fn run_examples(&self, command: &str) {
+        self.run_examples_in(command, self.dir());
+    }
+
+    /// The same in a folder of its own, for files whose names other tests use too.
+    pub(crate) fn run_examples_in(&self, command: &str, folder: &Path) {
         for example in self.examples(command) {
-            self.run(&example).succeeded();
+            run_command(self.command_line(&example).current_dir(folder)).succeeded();
         }
     }
 

@@ -51,8 +51,7 @@ fn a_move_by_a_policy_is_recorded_and_taken_back() {
     fixture
         .run("undo deployment/shop")
         .failed_with("deployment/shop has not moved");
-    let file = fixture.dir().join("shop.json");
-    std::fs::write(&file, weighted_policy(&shop, [3, 1]).to_string()).unwrap();
+    fixture.write("shop.json", weighted_policy(&shop, [3, 1]).to_string());
     fixture.run("apply -f shop.json").succeeded();
     let is_recorded = |out: &str| out.contains("PolicyChanged");
     fixture.wait_for_output("history deployment/shop", is_recorded);

@@ -1,7 +1,5 @@
 //! `join` and `unjoin`: the checks before a join, and what a removal accounts for.
 
-use std::path::Path;
-
 use harness::https_server::FakeHttpsServer;
 use harness::objects::{CONFIG_MAPS, config_map, policy};
 use harness::{ApiServerClient, ServerProcess};
@@ -42,11 +40,6 @@ impl UnjoinedMember {
     }
 }
 
-pub(crate) fn write_kubeconfig(dir: &Path, name: &str, kubeconfig: &Value) {
-    let file = dir.join(format!("{name}.kubeconfig"));
-    std::fs::write(file, kubeconfig.to_string()).unwrap();
-}
-
 /// The command that joins a cluster of this name.
 pub(crate) fn join_line(name: &str) -> String {
     format!("join {name} --cluster-kubeconfig {name}.kubeconfig")
@@ -69,7 +62,7 @@ fn assert_refused(output: &CommandOutput, check: &str, reason: &str, remedy: &st
 fn the_examples_join_and_unjoin_a_cluster() {
     let fixture = CliFixture::with_changing_clusters();
     let member = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "m1", &member.kubeconfig());
+    fixture.write_kubeconfig("m1", &member.kubeconfig());
     let dry = fixture
         .run(&format!("{} --dry-run", join_line("m1")))
         .succeeded();
@@ -113,9 +106,9 @@ fn a_certificate_of_another_name_is_accepted_if_that_is_asked_for() {
     let fixture = CliFixture::with_changing_clusters();
     let member = UnjoinedMember::start();
     let mut kubeconfig = member.kubeconfig();
-    write_kubeconfig(fixture.dir(), "plain", &kubeconfig);
+    fixture.write_kubeconfig("plain", &kubeconfig);
     kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = "elsewhere.example".into();
-    write_kubeconfig(fixture.dir(), "named", &kubeconfig);
+    fixture.write_kubeconfig("named", &kubeconfig);
     let join = join_line("named");
     fixture.run(&join).failed_with("elsewhere.example");
     fixture
@@ -139,7 +132,7 @@ fn a_certificate_of_another_name_is_accepted_if_that_is_asked_for() {
 fn a_member_that_is_dead_is_removed_by_force() {
     let fixture = CliFixture::with_changing_clusters();
     let mut member = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "dead", &member.kubeconfig());
+    fixture.write_kubeconfig("dead", &member.kubeconfig());
     fixture.run(&join_line("dead")).succeeded();
     let map = config_map("default", "on-dead", "v");
     fixture.create(policy("default", "on-dead", &map, &["dead"]));
@@ -177,7 +170,7 @@ fn members_that_cannot_be_used_are_refused_with_what_to_do() {
     let join_with = |change: &dyn Fn(&mut Value)| {
         let mut kubeconfig = good.clone();
         change(&mut kubeconfig);
-        write_kubeconfig(fixture.dir(), "unusable", &kubeconfig);
+        fixture.write_kubeconfig("unusable", &kubeconfig);
         fixture.run(&join_line("unusable"))
     };
     let output = join_with(&|config| {
@@ -226,7 +219,7 @@ fn members_that_cannot_be_used_are_refused_with_what_to_do() {
 fn a_member_of_another_control_plane_is_refused() {
     let fixture = CliFixture::with_changing_clusters();
     let member = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "taken", &member.kubeconfig());
+    fixture.write_kubeconfig("taken", &member.kubeconfig());
     let role = "karmada-controller-manager:karmada-theirs";
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let role: Value = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -295,8 +288,7 @@ fn an_old_member_with_another_time_is_refused() {
     let fixture = CliFixture::with_changing_clusters();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(FakeHttpsServer::start(old_server()));
-    write_kubeconfig(
-        fixture.dir(),
+    fixture.write_kubeconfig(
         "old",
         &json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],

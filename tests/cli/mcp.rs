@@ -246,7 +246,7 @@ fn a_change_is_shown_before_it_is_made() {
     // Somebody else's change of the policy is not overwritten.
     let mut changed = policy("default", "mcp-shop", &shop, &["member1"]);
     changed["spec"]["preserveResourcesOnDeletion"] = json!(true);
-    std::fs::write(fixture.dir().join("changed.json"), changed.to_string()).unwrap();
+    fixture.write("changed.json", changed.to_string());
     fixture.run("apply -f changed.json").succeeded();
     let arguments = json!({"manifest": second, "token": planned["token"]});
     let message = session.error("apply_policies", arguments);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::adopt::identities;
 use crate::cli::fixture::CliFixture;
-use crate::cli::join::{UnjoinedMember, join_line, write_kubeconfig};
+use crate::cli::join::{UnjoinedMember, join_line};
 
 const NAMESPACE: &str = "fleet";
 
@@ -92,12 +92,12 @@ fn a_renamed_cluster_keeps_what_runs() {
 fn the_name_of_a_dead_cluster_points_at_its_replacement() {
     let fixture = CliFixture::with_changing_clusters();
     let mut lost = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "lost", &lost.kubeconfig());
+    fixture.write_kubeconfig("lost", &lost.kubeconfig());
     fixture.run(&join_line("lost")).succeeded();
     place_objects(&fixture, "default", "lost");
     fixture.wait_until_ready("default", "lost", 2);
     let replacement = UnjoinedMember::start();
-    write_kubeconfig(fixture.dir(), "replacement", &replacement.kubeconfig());
+    fixture.write_kubeconfig("replacement", &replacement.kubeconfig());
     fixture
         .run("replace cluster lost --cluster-kubeconfig replacement.kubeconfig")
         .failed_with("cluster \"lost\" is Ready");

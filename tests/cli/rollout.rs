@@ -64,10 +64,9 @@ fn a_change_is_paused_resumed_and_approved() {
         .failed_with("deployment/staged is already resumed");
     let printed = fixture.run("rollout pause deploy/staged").succeeded();
     assert_eq!(printed, "deployment/staged paused\n");
-    let file = fixture.dir().join("staged.json");
     let mut changed = staged;
     changed["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
-    std::fs::write(&file, changed.to_string()).unwrap();
+    fixture.write("staged.json", changed.to_string());
     let plan = fixture.run("plan -f staged.json");
     assert_eq!(plan.code, 1, "{plan:?}");
     for text in [
@@ -180,7 +179,7 @@ fn the_examples_of_the_help_work() {
     let is_completed = |out: &str| out.contains("Completed, 2/2 clusters done");
     fixture.wait_for_output("rollout status deployment/api", is_completed);
     api["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
-    std::fs::write(fixture.dir().join("api.json"), api.to_string()).unwrap();
+    fixture.write("api.json", api.to_string());
     fixture.run("apply -f api.json").succeeded();
     fixture.wait_for_output("rollout status deployment/api", is_completed);
     fixture.run_examples("rollout");

@@ -23,8 +23,7 @@ fn example(schedule: &str) -> String {
 #[test]
 fn a_change_waits_for_its_window() {
     let fixture = CliFixture::shared();
-    let file = fixture.dir().join("nightly.yaml");
-    std::fs::write(&file, example("0 0 31 2 *")).unwrap();
+    fixture.write("nightly.yaml", example("0 0 31 2 *"));
     fixture
         .run("apply -f nightly.yaml")
         .failed_with("spec.windows[0].schedule: Invalid value: \"0 0 31 2 *\": never occurs");
@@ -37,8 +36,7 @@ fn a_change_waits_for_its_window() {
     let status = "rollout status deploy/nightly";
     fixture.wait_for_output(status, |out| out.contains("Soaking"));
     nightly["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
-    let file = fixture.dir().join("nightly.json");
-    std::fs::write(file, nightly.to_string()).unwrap();
+    fixture.write("nightly.json", nightly.to_string());
     fixture.run("apply -f nightly.json").succeeded();
     fixture.wait_for_output(status, |out| {
         out.starts_with("deployment/nightly: OutsideWindow in stage canary, 0/1 clusters done")

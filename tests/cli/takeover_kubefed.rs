@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::adopt::identities;
 use crate::cli::fixture::CliFixture;
-use crate::cli::join::{UnjoinedMember, write_kubeconfig};
+use crate::cli::join::UnjoinedMember;
 
 const SYSTEM: &str = "kube-federation-system";
 const NAMESPACE: &str = "storefront";
@@ -154,7 +154,7 @@ fn a_running_kubefed_is_taken_over_in_place() {
     let fixture = CliFixture::with_changing_clusters();
     let host_cluster = UnjoinedMember::start();
     let members = [UnjoinedMember::start(), UnjoinedMember::start()];
-    write_kubeconfig(fixture.dir(), "kubefed", &host_cluster.kubeconfig());
+    fixture.write_kubeconfig("kubefed", &host_cluster.kubeconfig());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let before = runtime.block_on(async {
         let host = host_cluster.client();
