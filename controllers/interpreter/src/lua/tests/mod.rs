@@ -13,7 +13,20 @@ use tokio::time::Instant;
 use super::*;
 use crate::native::fixtures::object;
 
+/// Scripts have enough time on any machine.
+fn patient_limits() -> LuaLimits {
+    LuaLimits {
+        deadline: Duration::from_secs(60),
+        ..LuaLimits::default()
+    }
+}
+
 fn engine() -> LuaEngine {
+    LuaEngine::new(patient_limits())
+}
+
+/// For scripts that their deadline ends. How long others take depends on the machine.
+fn impatient_engine() -> LuaEngine {
     LuaEngine::new(LuaLimits {
         deadline: Duration::from_millis(300),
         ..LuaLimits::default()
@@ -325,11 +338,8 @@ async fn calls_do_not_share_state() {
 #[test]
 fn check_finds_invalid_scripts() {
     let replicas = |source: &str| {
-        check(
-            InterpreterOperation::InterpretReplica,
-            source,
-            LuaLimits::default(),
-        )
+        let limits = patient_limits();
+        check(InterpreterOperation::InterpretReplica, source, limits)
     };
     for (source, reason) in [
         ("function GetReplicas(obj) return 1 end", ""),
