@@ -1,13 +1,14 @@
 //! Tests of joining and unjoining, with a control plane and a member in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client_fake::FakeApi;
 use karmada_api::resources::{CLUSTERS, WORKS};
-use machinery::Gvr;
+use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use super::objects::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS, SERVICE_ACCOUNTS};
@@ -163,7 +164,7 @@ async fn an_interrupted_join_is_finished_by_the_next() {
             let left = Arc::clone(&left);
             side.on_call(move |call| {
                 let writes = ["create", "patch"].contains(&call.verb);
-                let cut = writes && left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) == 1;
+                let cut = writes && left.fetch_sub(1, Ordering::SeqCst) == 1;
                 cut.then(|| client::Error::Protocol("cut".into()))
             });
         }
@@ -276,6 +277,13 @@ async fn finalizers_are_removed_only_with_force() {
         late.unwrap_err().to_string(),
         "cluster \"m1\" was not deleted within 60 s: 1 works in karmada-es-m1 whose objects the member still has (w); if the member is gone for good, use --force"
     );
+    // A controller writes the namespace just then.
+    let is_first = AtomicBool::new(true);
+    sides.host.on_call(move |call| {
+        let is_write = call.verb == "update" && call.resource == Some(&NAMESPACES);
+        let is_outdated = is_write && is_first.swap(false, Ordering::Relaxed);
+        is_outdated.then(|| Status::conflict(&NAMESPACES, "karmada-es-m1", "modified").into())
+    });
     let report = unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {})
         .await
         .unwrap();

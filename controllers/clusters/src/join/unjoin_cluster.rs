@@ -385,16 +385,22 @@ async fn finalize_namespace(control: &dyn Api, space: &str) -> client::Result<()
     let Some(Some(_)) = ignore_not_found(deleted)? else {
         return Ok(());
     };
-    let Some(space) = ignore_not_found(control.get(at).await)? else {
-        return Ok(());
-    };
-    let mut value = space.value()?;
-    value["spec"]["finalizers"] = json!([]);
-    let options = WriteOptions::default();
-    let done = control
-        .update(at.subresource("finalize"), value.into(), &options)
-        .await;
-    ignore_not_found(done).map(drop)
+    // The controller of namespaces may write it just then.
+    loop {
+        let Some(space) = ignore_not_found(control.get(at).await)? else {
+            return Ok(());
+        };
+        let mut value = space.value()?;
+        value["spec"]["finalizers"] = json!([]);
+        let options = WriteOptions::default();
+        let done = control
+            .update(at.subresource("finalize"), value.into(), &options)
+            .await;
+        match ignore_not_found(done) {
+            Err(error) if error.is_conflict() => {}
+            done => return done.map(drop),
+        }
+    }
 }
 
 /// An object that the join has created in the member.
