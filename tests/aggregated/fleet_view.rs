@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 use crate::aggregated::auth::grant_cluster_role;
 use crate::aggregated::proxy::{LOOPBACK, connect};
+use crate::flow::search::WatchLines;
 
 const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/fleet/proxy";
 const CONFIG_MAPS_PATH: &str = "/api/v1/namespaces/default/configmaps";
@@ -95,10 +96,11 @@ async fn check_documents(client: &HttpTestClient) {
     let document = client.get(&format!("{FLEET}/api/v1")).await.json();
     let resources = document["resources"].as_array().unwrap();
     assert!(resources.iter().any(|r| r["name"] == "configmaps"));
-    let query = "labelSelector=fleet&watch=true&resourceVersion=0&timeoutSeconds=1";
-    let watch = client
-        .get(&format!("{FLEET}{CONFIG_MAPS_PATH}?{query}"))
-        .await;
-    let events = String::from_utf8_lossy(&watch.body);
-    assert_eq!((watch.code, events.matches("\"ADDED\"").count()), (200, 2));
+    let path =
+        format!("{FLEET}{CONFIG_MAPS_PATH}?labelSelector=fleet&watch=true&resourceVersion=0");
+    let watch = HttpTestRequest::new(Method::GET, &path);
+    let mut events = WatchLines::start(client, watch).await;
+    let mut shown = [events.next_event().await.0, events.next_event().await.0];
+    shown.sort();
+    assert_eq!(shown, ["ADDED member1/shown", "ADDED member2/shown"]);
 }

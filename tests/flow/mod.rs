@@ -77,7 +77,7 @@ mod services;
 mod multi_cluster_services;
 
 /// The search and the global proxy.
-mod search;
+pub(crate) mod search;
 
 /// The fleet view: objects of all members as of one cluster.
 mod fleet_view;
