@@ -240,15 +240,17 @@ pub(crate) async fn cancelled_wait_loses_no_event(store: &ArcDynStore) {
         }
     });
     let mut received = Vec::new();
-    within_timeout(async {
-        while received.len() < 200 {
-            let wait = tokio::time::timeout(Duration::from_micros(50), watch.next());
-            if let Ok(response) = wait.await {
-                received.extend(response.unwrap().events.into_iter().map(|e| e.revision));
+    while received.len() < 200 {
+        let response = within_timeout(async {
+            loop {
+                let wait = tokio::time::timeout(Duration::from_micros(50), watch.next());
+                if let Ok(response) = wait.await {
+                    break response.unwrap();
+                }
             }
-        }
-    })
-    .await;
+        });
+        received.extend(response.await.events.into_iter().map(|e| e.revision));
+    }
     task.await.unwrap();
     assert!(
         received.windows(2).all(|pair| pair[1] == pair[0] + 1),
