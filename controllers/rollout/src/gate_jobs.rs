@@ -113,7 +113,8 @@ impl GateJobs {
     ) -> (Vec<JobObservation>, Result<(), Error>) {
         let (mut observations, mut failed) = (Vec::new(), Vec::new());
         for stage in status.map(|status| &*status.stages).unwrap_or_default() {
-            let job = stage.job.as_ref().filter(|job| !job.state.is_final());
+            let job = stage.job.as_ref();
+            let job = job.filter(|job| job.has_started() && !job.state.is_final());
             let mut stages = policy.stages.iter();
             let gate = stages.find(|other| other.name == stage.name);
             let gate = gate.and_then(|stage| stage.gates.job.as_ref());

@@ -190,7 +190,7 @@ pub struct RolloutStatus {
     /// The number of the last retry or abort that was decided.
     #[serde(skip_serializing_if = "is_zero")]
     pub handled_request: i64,
-    /// How many Jobs of gates have been started, which makes the name of each one its own.
+    /// How many Jobs of gates have been named, which makes the name of each one its own.
     #[serde(skip_serializing_if = "is_zero")]
     pub started_jobs: i64,
     pub state: String,
@@ -235,10 +235,18 @@ pub struct StageRolloutStatus {
 pub struct StageJobStatus {
     pub name: String,
     pub state: StageJobState,
-    /// Since when it has been started, or in its final state.
+    /// Since when it has been started, or in its final state; empty while it waits for the clusters
+    /// of its stage.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub since: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+}
+
+impl StageJobStatus {
+    pub fn has_started(&self) -> bool {
+        !self.since.is_empty()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

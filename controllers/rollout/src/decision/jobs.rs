@@ -21,6 +21,8 @@ use crate::hashed_name::hashed_name;
 /// The characters of the name of the CronJob in the name of a Job, which has at most 63.
 const MAX_NAME_PREFIX: usize = 42;
 const HASH_BYTES: usize = 5;
+/// The message of a Job that a retry has named.
+const RUNS_AGAIN: &str = "it runs again once the clusters of its stage have ended";
 
 impl<'a> RolloutStep<'a> {
     /// The Jobs of the stages of a policy, which belong to one revision.
@@ -40,14 +42,18 @@ impl<'a> RolloutStep<'a> {
 
     /// Moves the Jobs that run to their next state. A rollout that returns has no use for them.
     pub(super) fn observe_jobs(&mut self) {
-        let (now, is_staged) = (self.input.now, self.is_staged());
+        let now = self.input.now;
+        let returns = self.goal() != self.input.target;
         let deadline = StageGates::new(self.input.policy, None).deadline;
         for slot in &mut self.jobs {
             let Some(job) = slot.as_mut().filter(|job| !job.state.is_final()) else {
                 continue;
             };
-            if !is_staged {
+            if returns {
                 *slot = None;
+                continue;
+            }
+            if !job.has_started() {
                 continue;
             }
             let mut observations = self.input.jobs.iter();
@@ -72,36 +78,47 @@ impl<'a> RolloutStep<'a> {
     /// Starts the Job of the first stage that has not ended, if only the Job is missing.
     pub(super) fn start_job(&mut self) {
         let stage = self.frontier();
-        let Some(gate) = self.job_gate(stage).filter(|_| self.has_open_job(stage)) else {
-            return;
-        };
-        if self.first_stage_with_open_clusters() == stage || self.jobs[stage].is_some() {
+        if !self.has_open_job(stage) || self.first_stage_with_open_clusters() == stage {
             return;
         }
+        let named = self.jobs[stage].take();
+        let mut job = named.or_else(|| self.named_job(stage));
+        if let Some(job) = job.as_mut().filter(|job| !job.has_started()) {
+            job.since = api_time(self.input.now);
+            job.message.clear();
+        }
+        self.jobs[stage] = job;
+    }
+
+    /// A Job of a stage that has not been started, with the name of no other one.
+    fn named_job(&mut self, stage: usize) -> Option<StageJobStatus> {
+        let gate = self.job_gate(stage)?;
         self.started_jobs = self.started_jobs.saturating_add(1);
         let key = [self.input.target, self.stage_name(stage)];
-        self.jobs[stage] = Some(StageJobStatus {
+        Some(StageJobStatus {
             name: job_name(&gate.cron_job, key, self.started_jobs),
-            since: api_time(self.input.now),
             ..StageJobStatus::default()
-        });
+        })
     }
 
     fn job_gate(&self, stage: usize) -> Option<&'a JobGate> {
         self.stage(stage)?.gates.job.as_ref()
     }
 
-    /// Whether a stage awaits its Job, which runs in the clusters that are done.
+    /// Whether a stage awaits its Job, which runs in the clusters that are done. Once the rollout has
+    /// ended, that is only a Job that a retry has named.
     fn has_open_job(&self, stage: usize) -> bool {
         let goal = self.goal();
         let mut members = self.clusters.iter().filter(|c| c.stage == stage);
         self.job_gate(stage).is_some()
-            && self.is_staged()
             && members.any(|c| c.has(goal) && c.status.phase == RolloutPhase::Done)
             && match self.job_state(stage) {
+                Some(StageJobState::Pending | StageJobState::Running) => true,
                 Some(StageJobState::Succeeded) => false,
-                Some(StageJobState::Failed) => self.input.policy.on_failure != ON_FAILURE_CONTINUE,
-                _ => true,
+                Some(StageJobState::Failed) => {
+                    self.is_staged() && self.input.policy.on_failure != ON_FAILURE_CONTINUE
+                }
+                None => self.is_staged(),
             }
     }
 
@@ -122,12 +139,16 @@ impl<'a> RolloutStep<'a> {
         jobs.any(|job| job.state == StageJobState::Failed)
     }
 
-    /// Lets Jobs that have failed run again, or all.
-    pub(super) fn restart_jobs(&mut self, all: bool) {
-        for slot in &mut self.jobs {
-            let has_failed = |job: &StageJobStatus| job.state == StageJobState::Failed;
-            if all || slot.as_ref().is_some_and(has_failed) {
-                *slot = None;
+    /// Names anew the Jobs that have failed: they run again once the clusters of their stages have
+    /// ended.
+    pub(super) fn restart_failed_jobs(&mut self) {
+        for stage in 0..self.jobs.len() {
+            if self.job_state(stage) == Some(StageJobState::Failed) {
+                let named = self.named_job(stage);
+                self.jobs[stage] = named.map(|job| StageJobStatus {
+                    message: RUNS_AGAIN.to_owned(),
+                    ..job
+                });
             }
         }
     }
@@ -136,7 +157,7 @@ impl<'a> RolloutStep<'a> {
     pub(super) fn job_wake(&self) -> Option<Duration> {
         let deadline = StageGates::new(self.input.policy, None).deadline;
         let running = self.jobs.iter().flatten();
-        let running = running.filter(|job| !job.state.is_final());
+        let running = running.filter(|job| job.has_started() && !job.state.is_final());
         running
             .map(|job| remaining(job, deadline, self.input.now))
             .min()

@@ -46,15 +46,14 @@ pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     }
     step.advance_batches();
     let hold = if step.is_staged() {
-        let hold = step.advance();
-        if hold.is_none() {
-            step.start_job();
-        }
-        hold
+        step.advance()
     } else {
         step.assign_all();
-        None
+        step.rerun_hold()
     };
+    if hold.is_none() {
+        step.start_job();
+    }
     let hold = hold.or_else(|| step.availability_hold());
     step.complete();
     let kept = step.keep_replicas();

@@ -50,12 +50,10 @@ impl RolloutStep<'_> {
     /// begin again, each with a deadline of its own.
     fn retry(&mut self) {
         let (target, now) = (self.input.target, self.input.now);
-        let is_rejected = self.rejected == target;
-        // In a rollout that has ended, nothing awaits a Job.
-        if is_rejected || self.is_staged() {
-            self.restart_jobs(is_rejected);
-        }
-        if is_rejected {
+        if self.rejected != target {
+            self.restart_failed_jobs();
+        } else {
+            self.jobs.fill(None);
             self.rejected.clear();
             for cluster in &mut self.clusters {
                 cluster.restart(now);

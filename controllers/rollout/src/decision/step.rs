@@ -238,12 +238,22 @@ impl<'a> RolloutStep<'a> {
             && self.input.policy.on_failure != ON_FAILURE_CONTINUE
     }
 
+    fn is_paused(&self) -> bool {
+        self.input.spec.paused || self.input.policy.paused
+    }
+
+    /// Why the Job of a rollout that has ended does not run again yet.
+    pub(super) fn rerun_hold(&self) -> Option<StageHold> {
+        let awaits_job = self.first_stage_with_open_job() < self.stage_count();
+        (awaits_job && self.is_paused()).then_some(StageHold::Paused)
+    }
+
     pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
         let name = self.stage_name(stage);
         let needs_approval = self.stage(stage).is_some_and(|stage| stage.gates.approval);
         let mut approvals = self.input.spec.approvals.iter();
         let is_approved = |a: &StageApproval| a.stage == name && a.revision == self.input.target;
-        if self.input.spec.paused || self.input.policy.paused {
+        if self.is_paused() {
             Some(StageHold::Paused)
         } else if self.is_held_by_failures() {
             Some(StageHold::FailureBudgetExceeded)

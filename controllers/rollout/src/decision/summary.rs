@@ -101,7 +101,7 @@ fn stage_phase(
     let has = |phase: RolloutPhase| phases.contains(&phase);
     match phases {
         [] => Skipped,
-        _ if has_ended && job.is_some_and(|job| !job.is_final()) => Soaking,
+        _ if has_ended && has(Done) && job.is_some_and(|job| !job.is_final()) => Soaking,
         _ if has_ended && (has(Failed) || job == Some(StageJobState::Failed)) => Failed,
         _ if has_ended => Done,
         _ => [Updating, Soaking, Blocked, Pending]

@@ -117,7 +117,7 @@ impl Fleet {
     fn jobs(&self) -> Vec<JobObservation> {
         let stages = self.status.iter().flat_map(|status| &status.stages);
         let jobs = stages.filter_map(|stage| stage.job.as_ref());
-        let jobs = jobs.filter(|job| !job.state.is_final());
+        let jobs = jobs.filter(|job| job.has_started() && !job.state.is_final());
         let observe = |job: &StageJobStatus| JobObservation {
             name: job.name.clone(),
             outcome: self.job_outcome.clone(),

@@ -109,9 +109,6 @@ fn a_failed_job_is_a_failure_of_its_stage() {
         let conditions = &fleet.status.as_ref().unwrap().conditions;
         let mut degraded = conditions.iter().filter(|c| c.condition_type == "Degraded");
         assert!(degraded.all(|condition| condition.status == "True"));
-        if on_failure == "Continue" {
-            continue;
-        }
         // A retry runs it again, under another name.
         let name = job(&fleet).name;
         fleet.job_outcome = JobOutcome::Succeeded;
@@ -137,6 +134,79 @@ fn a_job_that_does_not_complete_has_failed() {
     fleet.job_outcome = JobOutcome::Succeeded;
     fleet.pass(60);
     assert_eq!(fleet.job_text(0), text);
+}
+
+/// A fleet whose rollout to `2` has passed a Job that failed, and a cluster of its stage that did.
+fn degraded_fleet() -> Fleet {
+    let mut fleet = fleet(json!({"onFailure": "Continue"}));
+    fleet.job_outcome = JobOutcome::Failed("backoff limit".into());
+    fleet.broken.insert(("b".into(), "2".into()));
+    fleet.change("2");
+    fleet.pass(600);
+    fleet.check("Degraded: a=2 Done, b=2 Failed, c=2 Done");
+    assert_eq!(fleet.job_text(0), "Failed: backoff limit");
+    fleet
+}
+
+// proves: ROL-job-rerun-ended
+#[test]
+fn a_retry_runs_the_failed_job_of_a_rollout_that_has_ended() {
+    let waits = "Pending: it runs again once the clusters of its stage have ended";
+    let mut fleet = degraded_fleet();
+    let name = job(&fleet).name;
+    fleet.job_outcome = JobOutcome::Running;
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.check("Progressing: a=2 Done, b=2 Updating, c=2 Done");
+    assert_eq!(fleet.job_text(0), waits);
+    assert_ne!(job(&fleet).name, name);
+    assert!(!job(&fleet).has_started());
+    // It runs in the cluster that has recovered, too, and has a deadline of its own.
+    fleet.pass(300);
+    fleet.broken.clear();
+    fleet.run_to_rest();
+    fleet.check("Progressing: a=2 Done, b=2 Done, c=2 Done");
+    assert_eq!(fleet.job_text(0), "Running: ");
+    let status = fleet.status.clone().unwrap();
+    assert_eq!((&*status.stage, status.started_jobs), ("first", 2));
+    assert_eq!(status.stages[0].phase, RolloutPhase::Soaking);
+    fleet.pass(599);
+    assert_eq!(fleet.job_text(0), "Running: ");
+    fleet.job_outcome = JobOutcome::Succeeded;
+    fleet.run_to_rest();
+    fleet.check("Completed: a=2 Done, b=2 Done, c=2 Done");
+    // One that has succeeded is not run again.
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.check("Completed: a=2 Done, b=2 Done, c=2 Done");
+    assert_eq!(fleet.status.unwrap().started_jobs, 2);
+}
+
+// proves: ROL-job-rerun-ended
+#[test]
+fn a_job_that_fails_again_leaves_the_rollout_degraded() {
+    let mut fleet = degraded_fleet();
+    fleet.spec.paused = true;
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.pass(600);
+    fleet.check("Paused: a=2 Done, b=2 Failed, c=2 Done");
+    assert!(!job(&fleet).has_started());
+    fleet.spec.paused = false;
+    // Without `Continue`, too.
+    fleet.policy.on_failure = "Rollback".into();
+    fleet.run_to_rest();
+    fleet.check("Degraded: a=2 Done, b=2 Failed, c=2 Done");
+    assert_eq!(fleet.job_text(0), "Failed: backoff limit");
+    // A newer revision has no use for the next one.
+    fleet.job_outcome = JobOutcome::Running;
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.pass(600);
+    assert_eq!(fleet.job_text(0), "Running: ");
+    let name = job(&fleet).name;
+    fleet.change("3");
+    assert_ne!(job(&fleet).name, name);
 }
 
 // proves: ROL-job-rerun
