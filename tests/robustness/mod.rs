@@ -9,6 +9,7 @@
 //! | `backup`, `backup_etcd` | a restore is killed, a backup is damaged; backup under writes |
 //! | `crash_store`, `crash_etcd`, `crash_etcd_deltas`, `power_loss` | a process that writes to a store is killed, or its disk loses power |
 //! | `rollout_crashes` | a server is killed at each write of a Rollout's status |
+//! | `rollout_job_crashes` | a server is killed at each write of a rollout that awaits Jobs |
 //! | `consistent_reads` | none: one replica lists what another one wrote |
 //! | `storage_layout` | none: keys and values in etcd |
 //! | `upgrade` | data of an older and of a newer version |
@@ -32,6 +33,7 @@ mod history_check;
 mod power_loss;
 mod record;
 mod rollout_crashes;
+mod rollout_job_crashes;
 mod soak;
 mod stalled_etcd;
 mod startup_errors;
