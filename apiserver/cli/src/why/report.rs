@@ -209,10 +209,17 @@ pub fn build_report(inputs: &WhyInputs) -> WhyReport {
         Some(Err(reason)) => (None, Some(format!("the decision cannot be read: {reason}"))),
     };
     let clusters = rows(inputs, decision.as_ref());
-    let mut pending = pending_steps(inputs, &claim, decision.as_ref(), &clusters);
-    pending.extend(undecided);
     let rollout = inputs.rollout.as_ref();
     let rollout = rollout.and_then(|rollout| rollout_summary(rollout, template));
+    // The rollout says why a cluster that is no target any more keeps its replicas.
+    let is_kept = |row: &&ClusterRow| {
+        let mut summaries = rollout.iter();
+        !row.target && summaries.any(|summary| summary.keeps_replicas(&row.name))
+    };
+    let explained = clusters.iter().filter(|row| !is_kept(row));
+    let explained: Vec<&ClusterRow> = explained.collect();
+    let mut pending = pending_steps(inputs, &claim, decision.as_ref(), &explained);
+    pending.extend(undecided);
     pending.extend(rollout.iter().flat_map(RolloutSummary::pending));
     WhyReport {
         template: TemplateReference {
@@ -240,7 +247,7 @@ fn pending_steps(
     inputs: &WhyInputs,
     claim: &ClaimExplanation,
     decision: Option<&DecisionSummary>,
-    clusters: &[ClusterRow],
+    clusters: &[&ClusterRow],
 ) -> Vec<String> {
     let mut pending = Vec::new();
     let (template, kind) = (&inputs.template, &inputs.api_resource.kind);

@@ -147,10 +147,29 @@ impl RolloutSummary {
         format_table(&titles, &rows)
     }
 
-    /// Why clusters do not have the last change of the template yet.
+    /// Whether a cluster keeps more replicas than it should have.
+    pub fn keeps_replicas(&self, cluster: &str) -> bool {
+        let mut keeping = self.kept_replicas.iter();
+        keeping.any(|kept| kept.cluster == cluster)
+    }
+
+    /// Why clusters keep replicas, and do not have the last change of the template yet.
     pub fn pending(&self) -> Vec<String> {
+        let keeps = self.kept_replicas.iter().map(|kept| {
+            let ClusterReplicas {
+                cluster,
+                replicas,
+                since,
+                message,
+            } = kept;
+            format!(
+                "{cluster} keeps {replicas} replicas since {since}, until enough others are available: {message}"
+            )
+        });
+        let mut pending: Vec<String> = keeps.collect();
         if !self.is_current {
-            return vec!["the rollout does not have the last change of the template yet".into()];
+            pending.push("the rollout does not have the last change of the template yet".into());
+            return pending;
         }
         let waits = self.clusters.iter().filter(|cluster| {
             cluster.phase != RolloutPhase::Skipped && cluster.revision != self.target_revision
@@ -181,19 +200,7 @@ impl RolloutSummary {
                 job_details(&job.job)
             )
         };
-        let keeps = self.kept_replicas.iter().map(|kept| {
-            let ClusterReplicas {
-                cluster,
-                replicas,
-                since,
-                message,
-            } = kept;
-            format!("{cluster} keeps {replicas} replicas since {since}: {message}")
-        });
-        waits
-            .map(text)
-            .chain(jobs.map(job_text))
-            .chain(keeps)
-            .collect()
+        pending.extend(waits.map(text).chain(jobs.map(job_text)));
+        pending
     }
 }

@@ -173,12 +173,12 @@ fn a_replica_preference_that_has_no_effect_says_why() {
 fn a_staged_template_says_which_revision_each_cluster_has() {
     let mut inputs = bound_template(json!({}), json!({}), json!({}));
     inputs.template = object(&json!({"metadata": {"name": "web", "generation": 2}}));
-    let cluster = |name: &str, phase: &str, revision: &str, reason: &str| json!({"name": name, "phase": phase, "revision": revision, "reason": reason});
+    let staged = |name: &str, phase: &str, revision: &str, reason: &str| json!({"name": name, "phase": phase, "revision": revision, "reason": reason});
     let mut rollout = json!({"metadata": {"name": "web-deployment", "namespace": "n"}, "status": {
         "policy": "RolloutPolicy/p uid/1", "state": "AwaitingApproval", "stage": "all", "progress": "1/2", "targetRevision": "web-2",
         "observedTemplateGeneration": 2, "stages": [
-            {"name": "first", "phase": "Done", "clusters": [cluster("a", "Done", "web-2", "")]},
-            {"name": "all", "phase": "Blocked", "clusters": [cluster("b", "Blocked", "web-1", "AwaitingApproval")]}]}});
+            {"name": "first", "phase": "Done", "clusters": [staged("a", "Done", "web-2", "")]},
+            {"name": "all", "phase": "Blocked", "clusters": [staged("b", "Blocked", "web-1", "AwaitingApproval")]}]}});
     inputs.rollout = Some(object(&rollout));
     let text = text::format_report(&report::build_report(&inputs), false);
     for line in [
@@ -210,9 +210,22 @@ fn a_staged_template_says_which_revision_each_cluster_has() {
         {"cluster": "m9", "replicas": 4, "since": "2026-01-01T00:00:00Z", "message": "2 are missing"},
     ]);
     inputs.rollout = Some(object(&rollout));
+    // Of a cluster that is no target any more, one sentence says both.
+    let applied = json!([{"type": "Applied", "status": "True"}]);
+    inputs.works = BTreeMap::from(["m8", "m9"].map(|name| work(name, applied.clone(), "Healthy")));
+    inputs.clusters = ["m8", "m9"]
+        .map(|name| (name.to_owned(), cluster("True")))
+        .into();
     let pending = report::build_report(&inputs).pending;
-    let text = "m9 keeps 4 replicas since 2026-01-01T00:00:00Z: 2 are missing";
-    assert!(pending.iter().any(|line| line == text), "{pending:?}");
+    let of = |name: &str| {
+        pending
+            .iter()
+            .filter(|line| line.starts_with(name))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("m8"), ["m8: it is being removed from the cluster"]);
+    let text = "m9 keeps 4 replicas since 2026-01-01T00:00:00Z, until enough others are available: 2 are missing";
+    assert_eq!(of("m9"), [text]);
     rollout["status"]["observedTemplateGeneration"] = 1.into();
     inputs.rollout = Some(object(&rollout));
     let report = report::build_report(&inputs);
