@@ -129,6 +129,9 @@ mod staged_rollouts;
 /// A stage that awaits a Job.
 mod rollout_jobs;
 
+/// Queries that clusters have to satisfy.
+mod rollout_queries;
+
 /// A change that goes through twelve members, seen through kubectl.
 pub(crate) mod rollout_story;
 

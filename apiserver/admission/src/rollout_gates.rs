@@ -55,9 +55,23 @@ pub(crate) fn validate_query(
     if query.is_null() {
         return;
     }
-    let (service, service_field) = (get(query, "/prometheus"), format!("{field}.prometheus"));
+    if has(query, "/prometheus") {
+        let service = get(query, "/prometheus");
+        validate_service(&format!("{field}.prometheus"), namespace, service, errors);
+    }
+    if has(query, "/interval") {
+        validate_at_least(
+            &format!("{field}.interval"),
+            get(query, "/interval"),
+            MIN_QUERY_INTERVAL,
+            errors,
+        );
+    }
+}
+
+fn validate_service(field: &str, namespace: &str, service: &Value, errors: &mut Vec<FieldError>) {
     let named = text(service, "/namespace");
-    let namespace_field = format!("{service_field}.namespace");
+    let namespace_field = format!("{field}.namespace");
     if !namespace.is_empty() && !named.is_empty() && named != namespace {
         errors.push(FieldError::invalid(
             namespace_field,
@@ -73,16 +87,8 @@ pub(crate) fn validate_query(
         );
     }
     let name = text(service, "/name");
-    let name_field = format!("{service_field}.name");
+    let name_field = format!("{field}.name");
     report_invalid(name_field, name, validate_dns1035_label(name), errors);
-    if has(query, "/interval") {
-        validate_at_least(
-            &format!("{field}.interval"),
-            get(query, "/interval"),
-            MIN_QUERY_INTERVAL,
-            errors,
-        );
-    }
 }
 
 /// Validates the Job of a stage.
@@ -157,6 +163,8 @@ mod tests {
     fn a_query_names_a_service_of_the_namespace_of_the_policy() {
         for (namespace, service, interval, expected) in [
             ("n", json!({"name": "prom"}), json!(null), &[] as &[&str]),
+            // The Prometheus of the control plane answers it.
+            ("n", json!(null), json!("10s"), &[]),
             (
                 "n",
                 json!({"name": "prom", "namespace": "n"}),

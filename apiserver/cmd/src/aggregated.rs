@@ -110,7 +110,10 @@ impl AggregatedServer {
             HostDelegation::start(&host, &clock, &setup.delegated, &connections, &server_tasks);
         let resources = FlotillaRegistry::new(&setup, &engine, &delegation, &metrics, &clock);
         resources.chain.set_role_api(Arc::clone(&host));
-        let running = running_server(&resources, &host, &setup, engine, address, server_tasks);
+        let api = resources.controller_api(&host);
+        let backends = ClusterProxyBackends::start(Arc::clone(&api), &server_tasks);
+        let mut running = running_server(&resources, api, &setup, engine, address, server_tasks);
+        running.proxy_backends = Some(backends.clone());
         let server_tasks = &running.server_tasks;
         running
             .engine
@@ -126,6 +129,7 @@ impl AggregatedServer {
                 &resources,
                 &delegation,
                 control_plane,
+                backends,
                 metrics,
             )?
         };
@@ -185,18 +189,15 @@ impl AggregatedServer {
     }
 }
 
-/// The parts of the server that controllers use: the API has Flotilla's groups, and those of the
-/// host.
+/// The parts of the server that controllers use, without the connections of the cluster proxy.
 fn running_server(
     resources: &FlotillaRegistry,
-    host: &Arc<dyn Api>,
+    api: Arc<dyn Api>,
     setup: &AggregatedServerOptions<'_>,
     engine: OpenedStorageEngine,
     address: SocketAddr,
     server_tasks: TaskGroup,
 ) -> RunningServer {
-    let own = Arc::clone(&resources.api);
-    let api: Arc<dyn Api> = GroupSplitApi::new(own, Arc::clone(host), is_karmada_group);
     let controller_tasks = TaskGroup::new(ShutdownToken::new());
     RunningServer {
         addons: AddonSwitches::watch(&api, &setup.service.namespace, &server_tasks),
@@ -212,6 +213,7 @@ fn running_server(
         engine,
         member_caches: MemberCaches::new(&resources.watch_caches),
         watch_caches: Arc::clone(&resources.watch_caches),
+        proxy_backends: None,
     }
 }
 
@@ -300,6 +302,12 @@ impl FlotillaRegistry {
             chain,
         }
     }
+
+    /// The API that controllers use: Flotilla's groups, and those of the host.
+    fn controller_api(&self, host: &Arc<dyn Api>) -> Arc<dyn Api> {
+        let own = Arc::clone(&self.api);
+        GroupSplitApi::new(own, Arc::clone(host), is_karmada_group)
+    }
 }
 
 fn http_options(
@@ -308,6 +316,7 @@ fn http_options(
     resources: &FlotillaRegistry,
     delegation: &HostDelegation,
     host: Arc<HostControlPlane>,
+    backends: ClusterProxyBackends,
     metrics: MetricsRegistry,
 ) -> anyhow::Result<ApiServerOptions> {
     let metrics_adapter = &resources.metrics_adapter;
@@ -323,7 +332,6 @@ fn http_options(
     let mut checks = shared.checks;
     checks.extend(delegation.health_checks());
     let api = &running.api;
-    let backends = ClusterProxyBackends::start(Arc::clone(api), &running.server_tasks);
     metrics_adapter.set_backends(backends.clone(), &running.addons);
     let connectors = ClusterConnectorContext {
         api,

@@ -12,6 +12,7 @@ use machinery::duration;
 use machinery::names::validate_dns1123_label;
 
 use crate::federated_hpa_flags::FederatedHpaArgs;
+use crate::rollout_flags::RolloutControllerArgs;
 
 const FEDERATED_HPA: &str = "federatedHorizontalPodAutoscaler";
 const CRON_FEDERATED_HPA: &str = "cronFederatedHorizontalPodAutoscaler";
@@ -73,6 +74,8 @@ pub(crate) struct ControllerArgs {
     cluster_api_context: Option<String>,
     #[command(flatten)]
     federated_hpa: FederatedHpaArgs,
+    #[command(flatten)]
+    rollouts: RolloutControllerArgs,
 }
 
 /// The values of the flags; the defaults are Karmada's.
@@ -89,6 +92,8 @@ pub(crate) struct ControllerOptions {
     pub(crate) cluster_profile_namespace: Option<String>,
     /// The management cluster of Cluster API.
     pub(crate) cluster_api: Option<RestConfig>,
+    /// The server that answers queries of staged rollouts.
+    pub(crate) rollout_prometheus: Option<RestConfig>,
 }
 
 impl Default for ControllerOptions {
@@ -102,6 +107,7 @@ impl Default for ControllerOptions {
             quota_resync: propagation::QUOTA_RESYNC_PERIOD,
             cluster_profile_namespace: None,
             cluster_api: None,
+            rollout_prometheus: None,
         }
     }
 }
@@ -121,6 +127,7 @@ impl ControllerArgs {
             quota_resync: self.federated_resource_quota_sync_period,
             cluster_profile_namespace: self.cluster_profile_namespace.clone(),
             cluster_api: self.cluster_api_config()?,
+            rollout_prometheus: self.rollouts.prometheus()?,
         })
     }
 

@@ -27,10 +27,11 @@ use machinery::UserInfo;
 use machinery::agent_user::RBAC_GENERATOR;
 use machinery::time::Clock;
 use members::{
-    MemberAccess, MemberClusterManager, MemberConnector, MemberTrackingOptions,
-    RemoteMemberConnector,
+    ClusterProxyBackends, MemberAccess, MemberClusterManager, MemberConnector,
+    MemberTrackingOptions, RemoteMemberConnector,
 };
 use propagation::PropagationOptions;
+use rollout::QueryServers;
 use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
 use search::{BackendStoreOptions, MemberCaches};
 use services::ServiceControllersOptions;
@@ -58,6 +59,8 @@ pub(crate) struct LeaderContext {
     pub(crate) send_fence: Option<NetworkSendFence>,
     /// The addons as they are configured.
     pub(crate) addons: AddonSwitches,
+    /// The connections of the cluster proxy, with the tunnels of agents.
+    pub(crate) proxy_backends: Option<ClusterProxyBackends>,
 }
 
 impl LeaderContext {
@@ -73,6 +76,7 @@ impl LeaderContext {
             member_caches: server.member_caches.clone(),
             send_fence: None,
             addons: server.addons.clone(),
+            proxy_backends: server.proxy_backends.clone(),
         }
     }
 
@@ -88,6 +92,7 @@ impl LeaderContext {
             member_caches: self.member_caches.clone(),
             send_fence: self.send_fence.clone(),
             addons: self.addons.clone(),
+            proxy_backends: self.proxy_backends.clone(),
         }
     }
 }
@@ -222,6 +227,20 @@ fn start_cluster_api(
     Ok(())
 }
 
+/// What answers the queries of staged rollouts beside the members in push mode.
+fn query_servers(
+    leader: &LeaderContext,
+    prometheus: Option<&RestConfig>,
+) -> anyhow::Result<QueryServers> {
+    let tasks = &leader.controllers.tasks;
+    let prometheus = prometheus.map(|config| RemoteApi::new(config.clone(), tasks));
+    let prometheus = prometheus.transpose()?;
+    Ok(QueryServers {
+        prometheus: prometheus.map(|api| Arc::new(api) as Arc<dyn Api>),
+        tunnels: leader.proxy_backends.clone(),
+    })
+}
+
 /// Connects the members, and returns when their Secrets are known: otherwise Works would report
 /// a member as unreachable whose Secret the informer does not have yet.
 async fn start_members(
@@ -309,6 +328,7 @@ pub(crate) async fn start_karmada_controllers(
     let options = PropagationOptions {
         templates: settings.templates.filter.clone(),
         quota_resync: settings.controllers.quota_resync,
+        queries: query_servers(leader, settings.controllers.rollout_prometheus.as_ref())?,
         ..PropagationOptions::new(scheduling)
     };
     Box::pin(propagation::start(&propagation, options))

@@ -20,7 +20,7 @@ use client::{Api, InformerFactory, TaskGroup, controller_client};
 use flotilla_runtime::{LeaderElector, LeaderFence, LeaderTerm};
 use machinery::time::{Clock, SystemClock};
 use machinery::{UserInfo, duration};
-use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
+use members::{ClusterProxyBackends, MemberConnector, MemberEndpoint, RemoteMemberConnector};
 use scheduler::DecisionExplanationCache;
 use search::MemberCaches;
 
@@ -141,49 +141,63 @@ where
     F: Fn(LeaderContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
-    let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
-    let decisions = server.decisions.clone();
-    let member_caches = server.member_caches.clone();
-    let addons = server.addons.clone();
+    let resources = TermResources::of(server);
     let shutdown = server.controller_tasks.shutdown().clone();
     server.controller_tasks.spawn(async move {
         let lead = |term| {
             Box::pin(async {
-                let (caches, addons) = (&member_caches, &addons);
-                run_term(&api, &clock, &decisions, caches, addons, term, &start).await;
-                decisions.clear();
+                run_term(&resources, term, &start).await;
+                resources.decisions.clear();
             })
         };
-        election.run(&api, &*clock, &shutdown, lead).await;
+        let (api, clock) = (&resources.api, &*resources.clock);
+        election.run(api, clock, &shutdown, lead).await;
     });
 }
 
-async fn run_term<F, Fut>(
-    api: &Arc<dyn Api>,
-    clock: &Arc<dyn Clock>,
-    decisions: &DecisionExplanationCache,
-    member_caches: &MemberCaches,
-    addons: &AddonSwitches,
-    term: LeaderTerm,
-    start: &F,
-) where
+/// The parts of a server that the controllers of all terms share.
+struct TermResources {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    decisions: DecisionExplanationCache,
+    member_caches: MemberCaches,
+    addons: AddonSwitches,
+    proxy_backends: Option<ClusterProxyBackends>,
+}
+
+impl TermResources {
+    fn of(server: &RunningServer) -> Self {
+        Self {
+            api: Arc::clone(&server.api),
+            clock: Arc::clone(&server.clock),
+            decisions: server.decisions.clone(),
+            member_caches: server.member_caches.clone(),
+            addons: server.addons.clone(),
+            proxy_backends: server.proxy_backends.clone(),
+        }
+    }
+}
+
+async fn run_term<F, Fut>(resources: &TermResources, term: LeaderTerm, start: &F)
+where
     F: Fn(LeaderContext) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
     let tasks = TaskGroup::new(term.shutdown.clone());
-    let client = controller_client(api, &UserInfo::karmada_controllers());
+    let client = controller_client(&resources.api, &UserInfo::karmada_controllers());
     let context = LeaderContext {
         controllers: controller_manager_context(
             term.fence.wrap(client),
-            Arc::clone(clock),
+            Arc::clone(&resources.clock),
             InformerFactory::new(&tasks),
             tasks.clone(),
         ),
-        decisions: decisions.clone(),
+        decisions: resources.decisions.clone(),
         connector: Arc::new(FencedMemberConnector(term.fence.clone())),
-        member_caches: member_caches.clone(),
+        member_caches: resources.member_caches.clone(),
         send_fence: Some(term.fence.network()),
-        addons: addons.clone(),
+        addons: resources.addons.clone(),
+        proxy_backends: resources.proxy_backends.clone(),
     };
     match term.shutdown.run_until_triggered(start(context)).await {
         Some(Ok(())) => term.shutdown.wait().await,

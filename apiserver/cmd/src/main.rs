@@ -35,6 +35,7 @@ mod process_metrics;
 mod renewal;
 mod request_limit_flags;
 mod restore;
+mod rollout_flags;
 mod running_server;
 mod script_flags;
 mod serve;

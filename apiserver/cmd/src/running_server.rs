@@ -10,6 +10,7 @@ use auth::tls::ReplaceableServingCertificate;
 use client::{Api, InformerFactory, TaskGroup};
 use flotilla_http::{ApiServer, HealthCheck};
 use machinery::time::Clock;
+use members::ClusterProxyBackends;
 use scheduler::DecisionExplanationCache;
 use search::MemberCaches;
 use tokio::net::TcpListener;
@@ -40,6 +41,8 @@ pub(crate) struct RunningServer {
     /// The cached objects of members.
     pub(crate) member_caches: MemberCaches,
     pub(crate) watch_caches: Arc<WatchCaches>,
+    /// The connections of the cluster proxy; `None` in a simulated member.
+    pub(crate) proxy_backends: Option<ClusterProxyBackends>,
 }
 
 impl RunningServer {

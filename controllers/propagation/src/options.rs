@@ -5,6 +5,7 @@ use std::time::Duration;
 use controller_context::TemplateFilterOptions;
 use detector::InlineSchedulingOptions;
 use execution::MEMBER_CALL_TIMEOUT;
+use rollout::QueryServers;
 
 /// Interval of the full recount of quota usage where quotas are enforced.
 pub const QUOTA_RESYNC_PERIOD: Duration = Duration::from_secs(300);
@@ -18,6 +19,8 @@ pub struct PropagationOptions {
     /// Interval of the full recount of quota usage where quotas are enforced; zero: recount only on
     /// events.
     pub quota_resync: Duration,
+    /// What answers the queries of staged rollouts beside the members in push mode.
+    pub queries: QueryServers,
 }
 
 impl PropagationOptions {
@@ -28,6 +31,7 @@ impl PropagationOptions {
             scheduling,
             call_timeout: MEMBER_CALL_TIMEOUT,
             quota_resync: QUOTA_RESYNC_PERIOD,
+            queries: QueryServers::default(),
         }
     }
 }

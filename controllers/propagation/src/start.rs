@@ -86,6 +86,7 @@ pub async fn start(
         works: works.informer.clone(),
         overrides: overrides.clone(),
         resolver: revisions,
+        queries: options.queries,
     };
     RolloutController::start(context, rollouts).await;
     HistoryController::start(context, &works.informer).await;

@@ -31,6 +31,7 @@ use crate::metrics::report_rollouts;
 use crate::observation::observe_targets;
 use crate::policies::SelectedPolicy;
 use crate::query_evaluator::{QueryEvaluator, query_demands};
+use crate::query_servers::QueryServers;
 use crate::resolver::{RevisionResolver, is_owned_by};
 use crate::revision::{
     CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
@@ -45,6 +46,7 @@ pub struct RolloutControllerOptions {
     pub works: Informer,
     pub overrides: OverrideManager,
     pub resolver: RevisionResolver,
+    pub queries: QueryServers,
 }
 
 pub struct RolloutController {
@@ -86,7 +88,7 @@ impl RolloutController {
             templates: options.templates,
             works: options.works,
             overrides: options.overrides,
-            queries: QueryEvaluator::new(context, options.resolver.queue.clone()),
+            queries: QueryEvaluator::new(context, options.queries, options.resolver.queue.clone()),
             jobs: GateJobs::new(context),
             resolver: options.resolver,
         });
@@ -286,11 +288,13 @@ impl RolloutController {
             policy_id: &staged.policy.id(),
             spec: &view.spec,
             has_partition: has_partition(&staged.mapping.gvk),
+            has_prometheus: self.queries.has_prometheus(),
             target: &target,
             previous: view.status.as_ref(),
             targets: &targets,
             jobs: &jobs,
             binding_generation: staged.binding.meta().generation,
+            is_unplaced: is_unplaced(&staged.view.spec),
             leaving: &leaving,
             now: self.clock.now(),
         });
@@ -476,6 +480,13 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
+}
+
+/// Whether a template has no cluster though its placement wants some.
+fn is_unplaced(spec: &ResourceBindingSpec) -> bool {
+    let placement = spec.placement.as_ref();
+    let wants_clusters = placement.is_some_and(|placement| !placement.is_nowhere());
+    wants_clusters && spec.replicas > 0 && spec.targets().is_empty()
 }
 
 /// The clusters that keep replicas by a status, and are no targets any more. From those that an

@@ -3,7 +3,7 @@
 //!
 //! template + override policies ──[`revision`]──► ControllerRevision
 //! RolloutPolicy + Works + Clusters + clock ──[`decision`]──► status of the Rollout
-//! status of the Rollout ──[`query_evaluator`]──► queries in members ──► [`decision`]
+//! status of the Rollout ──[`query_evaluator`]──► queries to members or Prometheus ──► [`decision`]
 //! status of the Rollout ──[`gate_jobs`]──► Jobs in the clusters of a stage ──► [`decision`]
 //! status of the Rollout ──[`RevisionResolver`]──► revision of each Work, which the binding controller makes
 //!
@@ -22,6 +22,7 @@ mod policies;
 mod preview;
 mod prometheus;
 mod query_evaluator;
+mod query_servers;
 mod reported_replicas;
 mod resolver;
 mod revision;
@@ -29,6 +30,7 @@ mod revision;
 pub use controller::{RolloutController, RolloutControllerOptions};
 pub use policies::RolloutPolicies;
 pub use preview::{RolloutPreview, RolloutPreviewInput, preview_rollout};
+pub use query_servers::QueryServers;
 pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};
 pub use revision::{
     CONTROLLER_REVISIONS, TemplateRevision, is_outside_revisions, revision_number, verified_content,

@@ -77,11 +77,14 @@ pub fn preview_rollout(input: RolloutPreviewInput<'_>) -> Result<Option<RolloutP
             .map(|view| view.spec.clone())
             .unwrap_or_default(),
         has_partition: has_partition(input.kind),
+        // The server alone knows.
+        has_prometheus: true,
         target: &target,
         previous: view.as_ref().and_then(|view| view.status.as_ref()),
         targets: &targets,
         jobs: &[],
         binding_generation: input.binding.meta().generation,
+        is_unplaced: false,
         leaving: &[],
         now: input.now,
     });

@@ -1,5 +1,5 @@
-//! The query of a gate as a request to a member, and its answer. The member, the Service and its
-//! pods are untrusted: an answer is bounded, and nothing of it is shown but one number.
+//! The query of a gate as a request, and its answer. The member, the Service and its pods are
+//! untrusted: an answer is bounded, and nothing of it is shown but one number.
 
 use client::Error;
 use karmada_api::rollout::QueryGate;
@@ -12,19 +12,62 @@ const EVALUATION_TIMEOUT: &str = "5s";
 /// An answer with one number is far smaller.
 pub(crate) const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// The path of a query in a member: to a Service through the proxy of the member's API server, and
-/// nowhere else.
-pub(crate) fn query_path(gate: &QueryGate, namespace: &str) -> String {
-    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let service = &gate.prometheus;
-    format!(
-        "/api/v1/namespaces/{}/services/{}:{}:{}/proxy/api/v1/query?query={}&timeout={EVALUATION_TIMEOUT}&limit=2",
-        encoded(namespace),
-        encoded(&service.scheme),
-        encoded(&service.name),
-        service.port,
-        encoded(&gate.expression),
-    )
+/// The variable in an expression that stands for the name of the cluster.
+const CLUSTER_VARIABLE: &str = "$cluster";
+
+/// The server that answers a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QuerySource {
+    /// A Service in the member.
+    Member,
+    /// The Prometheus of the control plane.
+    ControlPlane,
+}
+
+/// A GET that asks a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QueryRequest {
+    pub(crate) source: QuerySource,
+    pub(crate) path: String,
+}
+
+impl QueryRequest {
+    /// The query of a gate about a cluster. It goes to a Service through the proxy of the member's API
+    /// server, or to the Prometheus of the control plane, and nowhere else. `namespace`: that of the
+    /// template; `is_confined`: whether the policy may name Services of no other one.
+    pub(crate) fn new(gate: &QueryGate, cluster: &str, namespace: &str, is_confined: bool) -> Self {
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let expression = gate.expression.replace(CLUSTER_VARIABLE, cluster);
+        let parameters = format!(
+            "query={}&timeout={EVALUATION_TIMEOUT}&limit=2",
+            encoded(&expression)
+        );
+        let Some(service) = &gate.prometheus else {
+            // Prometheus ignores the parameter; a proxy in front may confine the query by it.
+            let tenant = match is_confined {
+                true => format!("&namespace={}", encoded(namespace)),
+                false => String::new(),
+            };
+            return Self {
+                source: QuerySource::ControlPlane,
+                path: format!("/api/v1/query?{parameters}{tenant}"),
+            };
+        };
+        let namespace = match &*service.namespace {
+            named if !is_confined && !named.is_empty() => named,
+            _ => namespace,
+        };
+        Self {
+            source: QuerySource::Member,
+            path: format!(
+                "/api/v1/namespaces/{}/services/{}:{}:{}/proxy/api/v1/query?{parameters}",
+                encoded(namespace),
+                encoded(&service.scheme),
+                encoded(&service.name),
+                service.port,
+            ),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -64,10 +107,14 @@ pub(crate) fn read_answer(body: &[u8]) -> Result<f64, String> {
 }
 
 /// Says why there is no answer, without the words of the Service: it may be any server.
-pub(crate) fn failure_text(error: &Error) -> String {
+pub(crate) fn failure_text(source: QuerySource, error: &Error) -> String {
+    let (service, server) = match source {
+        QuerySource::Member => ("the Service", "the member"),
+        QuerySource::ControlPlane => ("Prometheus", "the Prometheus of the control plane"),
+    };
     match error {
-        Error::Status(status) => format!("the Service answered with status code {}", status.code),
-        Error::Transport { .. } => "the member does not answer".to_owned(),
+        Error::Status(status) => format!("{service} answered with status code {}", status.code),
+        Error::Transport { .. } => format!("{server} does not answer"),
         Error::Protocol(_) => {
             format!("the answer cannot be read, or has more than {MAX_ANSWER_BYTES} bytes")
         }
@@ -83,12 +130,12 @@ mod tests {
     #[test]
     fn a_query_goes_to_a_service_through_the_api_server_of_the_member() {
         let gate = |name: &str, expression: &str| QueryGate {
-            prometheus: PrometheusService {
+            prometheus: Some(PrometheusService {
                 name: name.into(),
                 port: 9090,
                 scheme: "http".into(),
                 ..PrometheusService::default()
-            },
+            }),
             expression: expression.into(),
             ..QueryGate::default()
         };
@@ -105,9 +152,25 @@ mod tests {
                 "%2E%2E%2Fx:9090/proxy/api/v1/query?query=a%26b%3D%23%3F%2F&timeout=5s&limit=2",
             ),
         ] {
-            let path = query_path(&gate(name, expression), "shop");
+            let request = QueryRequest::new(&gate(name, expression), "m1", "shop", true);
             let expected = format!("/api/v1/namespaces/shop/services/http:{expected}");
-            assert_eq!(path, expected);
+            assert_eq!(request.path, expected);
+            assert_eq!(request.source, QuerySource::Member);
+        }
+    }
+
+    // proves: ROL-query-control-plane
+    #[test]
+    fn a_query_without_a_service_names_the_cluster_and_the_namespace_of_the_policy() {
+        let gate = QueryGate {
+            expression: "up{c=\"$cluster\"}".into(),
+            ..QueryGate::default()
+        };
+        let expected = "/api/v1/query?query=up%7Bc%3D%22m1%22%7D&timeout=5s&limit=2";
+        for (is_confined, tenant) in [(true, "&namespace=shop"), (false, "")] {
+            let request = QueryRequest::new(&gate, "m1", "shop", is_confined);
+            assert_eq!(request.source, QuerySource::ControlPlane);
+            assert_eq!(request.path, format!("{expected}{tenant}"));
         }
     }
 
@@ -158,8 +221,10 @@ mod tests {
                 message: "secret".into(),
             },
         ] {
-            let text = failure_text(&error);
-            assert!(!text.contains("secret"), "{text}");
+            for source in [QuerySource::Member, QuerySource::ControlPlane] {
+                let text = failure_text(source, &error);
+                assert!(!text.contains("secret"), "{text}");
+            }
         }
     }
 }

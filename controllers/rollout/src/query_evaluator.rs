@@ -1,4 +1,4 @@
-//! Asks members the queries of gates, apart from the decision, which gets the latest results.
+//! Asks the queries of gates, apart from the decision, which gets the latest results.
 //!
 //! status of the Rollout ──[`query_demands`]──► queries ──[`QueryEvaluator`]──► results ──► next step
 //!
@@ -9,36 +9,33 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, TaskGroup};
+use client::TaskGroup;
 use controller_context::PropagationContext;
 use flotilla_runtime::Workqueue;
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{RolloutPolicySpec, RolloutStage, RolloutStatus};
 use machinery::duration;
 use machinery::time::Clock;
-use members::MemberAccess;
 use parking_lot::Mutex;
 
 use crate::decision::{ObservedTarget, QueryObservation, awaits_query};
-use crate::prometheus::{MAX_ANSWER_BYTES, failure_text, query_path, read_answer};
+use crate::prometheus::{QueryRequest, QuerySource};
+use crate::query_servers::{QueryClient, QueryServers};
 
 /// The shortest interval, whatever a policy says.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a member may take for an answer.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most requests to one member at once, for all rollouts together.
-const MAX_REQUESTS_PER_MEMBER: usize = 4;
+/// Most requests to one server at once, for all rollouts together.
+const MAX_REQUESTS_PER_SERVER: usize = 4;
 /// How long a slot is kept for a namespace that was refused one: it asks again before.
 const WAITING_NAMESPACE_TTL: SignedDuration = SignedDuration::from_secs(3);
-/// How long a query waits for other requests to its member.
-const BUSY_MEMBER_DELAY: Duration = Duration::from_secs(1);
+/// How long a query waits for other requests to its server.
+const BUSY_SERVER_DELAY: Duration = Duration::from_secs(1);
 
 /// A query whose result a cluster awaits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueryDemand {
-    /// The path of the query in the member.
-    path: String,
+    request: QueryRequest,
     /// The phase of the cluster, with its revision and since when.
     phase: String,
     interval: Duration,
@@ -66,16 +63,11 @@ pub(crate) fn query_demands(
         let Some(gate) = gates.and_then(|gates| gates.query.as_ref()) else {
             continue;
         };
-        let namespace = match &*gate.prometheus.namespace {
-            named if !is_confined && !named.is_empty() => named,
-            _ => namespace,
-        };
         let interval = duration::parse(&gate.interval).unwrap_or(DEFAULT_INTERVAL);
-        let path = query_path(gate, namespace);
         for cluster in stage.clusters.iter().filter(|c| awaits_query(c)) {
             let phase = cluster.phase.as_str();
             let demand = QueryDemand {
-                path: path.clone(),
+                request: QueryRequest::new(gate, &cluster.name, namespace, is_confined),
                 phase: format!("{} {phase} {}", cluster.revision, cluster.since),
                 interval: interval.max(MIN_INTERVAL),
             };
@@ -83,6 +75,17 @@ pub(crate) fn query_demands(
         }
     }
     demands
+}
+
+impl QueryDemand {
+    /// Which server answers it, of a cluster: the name of the member, empty for the Prometheus of the
+    /// control plane.
+    fn server<'a>(&self, cluster: &'a str) -> &'a str {
+        match self.request.source {
+            QuerySource::Member => cluster,
+            QuerySource::ControlPlane => "",
+        }
+    }
 }
 
 struct QueryState {
@@ -96,20 +99,20 @@ struct QueryState {
 struct EvaluatorState {
     /// By the key of the rollout, then by cluster.
     rollouts: HashMap<String, HashMap<String, QueryState>>,
-    /// By member.
-    members: HashMap<String, MemberQueries>,
+    /// By [`QueryDemand::server`].
+    servers: HashMap<String, ServerQueries>,
 }
 
-/// The requests to a member.
+/// The requests to a server.
 #[derive(Default)]
-struct MemberQueries {
+struct ServerQueries {
     /// How many of each namespace have no answer yet.
     running: HashMap<String, usize>,
     /// When each namespace was refused one last.
     waiting: HashMap<String, Timestamp>,
 }
 
-impl MemberQueries {
+impl ServerQueries {
     /// Whether another request of a namespace may begin: the last ones are for namespaces that have
     /// fewer and wait.
     fn admits(&mut self, namespace: &str, now: Timestamp) -> bool {
@@ -118,7 +121,7 @@ impl MemberQueries {
         self.waiting.retain(|_, at| is_waiting(at));
         let mut others = self.waiting.keys();
         let is_next = others.all(|other| running(other) >= running(namespace));
-        if is_next && self.running.values().sum::<usize>() < MAX_REQUESTS_PER_MEMBER {
+        if is_next && self.running.values().sum::<usize>() < MAX_REQUESTS_PER_SERVER {
             *self.running.entry(namespace.to_owned()).or_default() += 1;
             self.waiting.remove(namespace);
             return true;
@@ -139,7 +142,7 @@ impl MemberQueries {
 /// Clones share the results.
 #[derive(Clone)]
 pub(crate) struct QueryEvaluator {
-    members: Arc<dyn MemberAccess>,
+    client: QueryClient,
     clock: Arc<dyn Clock>,
     tasks: TaskGroup,
     /// Rollouts with a new result.
@@ -148,14 +151,26 @@ pub(crate) struct QueryEvaluator {
 }
 
 impl QueryEvaluator {
-    pub(crate) fn new(context: &PropagationContext, queue: Workqueue<String>) -> Self {
+    pub(crate) fn new(
+        context: &PropagationContext,
+        servers: QueryServers,
+        queue: Workqueue<String>,
+    ) -> Self {
         Self {
-            members: Arc::clone(&context.members),
+            client: QueryClient {
+                members: Arc::clone(&context.members),
+                servers,
+            },
             clock: Arc::clone(&context.controller.clock),
             tasks: context.controller.tasks.clone(),
             queue,
             state: Arc::default(),
         }
+    }
+
+    /// Whether the control plane has a Prometheus.
+    pub(crate) fn has_prometheus(&self) -> bool {
+        self.client.servers.prometheus.is_some()
     }
 
     /// Forgets the results of a rollout.
@@ -200,14 +215,15 @@ impl QueryEvaluator {
             }
             let mut delay = query.delay(now);
             if delay.is_zero() {
-                let member = state.members.entry(target.name.clone()).or_default();
-                if member.admits(namespace_of(rollout), now) {
+                let name = query.demand.server(&target.name).to_owned();
+                let server = state.servers.entry(name).or_default();
+                if server.admits(namespace_of(rollout), now) {
                     query.is_running = true;
                     query.asked_at = Some(now);
                     self.start(rollout, &target.name, query.demand.clone());
                     continue;
                 }
-                delay = BUSY_MEMBER_DELAY;
+                delay = BUSY_SERVER_DELAY;
             }
             next = Some(next.map_or(delay, |next: Duration| next.min(delay)));
         }
@@ -221,7 +237,7 @@ impl QueryEvaluator {
         self.tasks.spawn(async move {
             let shutdown = this.tasks.shutdown().clone();
             let asked_at = this.clock.now();
-            let work = fetch_value(&*this.members, &cluster, &demand.path);
+            let work = this.client.fetch_value(&cluster, &demand.request);
             if let Some(outcome) = shutdown.run_until_triggered(work).await {
                 let observation = QueryObservation { asked_at, outcome };
                 this.finish(&rollout, &cluster, &demand, observation);
@@ -238,10 +254,11 @@ impl QueryEvaluator {
     ) {
         {
             let mut state = self.state.lock();
-            if let Some(member) = state.members.get_mut(cluster) {
-                member.release(namespace_of(rollout));
-                if member.running.is_empty() {
-                    state.members.remove(cluster);
+            let name = demand.server(cluster);
+            if let Some(server) = state.servers.get_mut(name) {
+                server.release(namespace_of(rollout));
+                if server.running.is_empty() {
+                    state.servers.remove(name);
                 }
             }
             let queries = state.rollouts.get_mut(rollout);
@@ -271,16 +288,6 @@ impl QueryState {
         let rest = interval - now.duration_since(asked_at);
         // A clock that was set back does not delay a query by more than its interval.
         Duration::try_from(rest.min(interval)).unwrap_or_default()
-    }
-}
-
-async fn fetch_value(members: &dyn MemberAccess, cluster: &str, path: &str) -> Result<f64, String> {
-    let api: Arc<dyn Api> = members
-        .api(cluster)
-        .map_err(|_| "the member cannot be reached from the control plane".to_owned())?;
-    match tokio::time::timeout(QUERY_TIMEOUT, api.get_raw_within(path, MAX_ANSWER_BYTES)).await {
-        Ok(answer) => read_answer(&answer.map_err(|error| failure_text(&error))?),
-        Err(_) => Err(format!("no answer within {} s", QUERY_TIMEOUT.as_secs())),
     }
 }
 
@@ -331,7 +338,7 @@ mod tests {
             let start = format!("/api/v1/namespaces/{expected}/services/http:prom:9090/proxy/");
             let mut demands = demands.values();
             assert!(
-                demands.all(|d| d.path.starts_with(&start) && d.interval == MIN_INTERVAL),
+                demands.all(|d| d.request.path.starts_with(&start) && d.interval == MIN_INTERVAL),
                 "{named}"
             );
         }
@@ -342,7 +349,9 @@ mod tests {
         let clock = Arc::new(FakeClock::new("2026-01-01T00:00:00Z".parse().unwrap()));
         let mut context = federation.context(FeatureGates::default(), None);
         context.controller.clock = clock.clone();
-        (QueryEvaluator::new(&context, Workqueue::new()), clock)
+        let servers = QueryServers::default();
+        let evaluator = QueryEvaluator::new(&context, servers, Workqueue::new());
+        (evaluator, clock)
     }
 
     fn target() -> Vec<ObservedTarget> {
@@ -355,7 +364,10 @@ mod tests {
 
     fn demand(phase: &str) -> HashMap<String, QueryDemand> {
         let demand = QueryDemand {
-            path: "/query".into(),
+            request: QueryRequest {
+                source: QuerySource::Member,
+                path: "/query".into(),
+            },
             phase: phase.into(),
             interval: MIN_INTERVAL,
         };
@@ -408,9 +420,9 @@ mod tests {
     // proves: ROL-query-fair
     #[test]
     fn a_namespace_that_waits_is_next() {
-        let mut member = MemberQueries::default();
+        let mut member = ServerQueries::default();
         let now = FakeClock::new("2026-01-01T00:00:00Z".parse().unwrap()).now();
-        for _ in 0..MAX_REQUESTS_PER_MEMBER {
+        for _ in 0..MAX_REQUESTS_PER_SERVER {
             assert!(member.admits("greedy", now));
         }
         assert!(!member.admits("greedy", now));

@@ -87,11 +87,13 @@ pub struct JobGate {
     pub cron_job: String,
 }
 
-/// A PromQL query in the member, whose result has to satisfy a threshold.
+/// A PromQL query, whose result has to satisfy a threshold.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueryGate {
-    pub prometheus: PrometheusService,
+    /// `None`: the Prometheus of the control plane.
+    pub prometheus: Option<PrometheusService>,
+    /// `$cluster` in it is the name of the cluster.
     pub expression: String,
     pub operator: ThresholdOperator,
     pub threshold: f64,

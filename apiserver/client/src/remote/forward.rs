@@ -4,17 +4,22 @@
 //! The URI of a request is a path below the server's address. Our own credentials are
 //! added; a request that the server may have seen is not repeated.
 
+use bytes::Bytes;
 use flotilla_tracing::{Span, start_client_span};
-use http::header::AUTHORIZATION;
+use http::header::{ACCEPT, AUTHORIZATION};
 use http::uri::PathAndQuery;
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use machinery::Status;
 
 use super::body::RequestBody;
 use super::config::{RestConfig, RestConfigError};
 use super::pool::{ConnectionPool, ResponseBody, SendError};
+use super::request::IMPERSONATE_USER;
 use super::tls;
 use super::tunnel::TunnelClient;
+use crate::api::{self, Error};
 use crate::tasks::TaskGroup;
 
 /// The request got no response.
@@ -107,6 +112,29 @@ impl RequestForwarder {
         };
         record_outcome(span, &sent);
         sent.map_err(ForwardError::from)
+    }
+
+    /// GET of a path below the server's address, as a user whom the server lets us be. Fails as soon
+    /// as the body has more than `most` bytes. The body of a failure is not read.
+    pub async fn get_as(&self, user: &str, path: &str, most: usize) -> api::Result<Bytes> {
+        let request = Request::get(path)
+            .header(IMPERSONATE_USER, user)
+            .header(ACCEPT, "application/json")
+            .body(RequestBody::full(Bytes::new()))
+            .map_err(|error| Error::Protocol(error.to_string()))?;
+        let sent = self.send(request).await;
+        let response = sent.map_err(|error| Error::Transport {
+            host: self.authority().to_owned(),
+            message: error.message,
+        })?;
+        let code = response.status();
+        if code != StatusCode::OK {
+            let text = format!("the server answered with {code}");
+            return Err(Status::failure(code.as_u16(), "", text).into());
+        }
+        let body = Limited::new(response.into_body(), most).collect().await;
+        let body = body.map_err(|error| Error::Protocol(error.to_string()))?;
+        Ok(body.to_bytes())
     }
 
     /// Sends an upgrade request. The caller checks for status 101 and takes the upgrade

@@ -19,6 +19,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
+pub(super) const IMPERSONATE_USER: &str = "impersonate-user";
 const FLOTILLA_USER_AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
 
 /// A request to the API. Each attempt builds an HTTP [`Request`] from it, with fresh
@@ -247,7 +248,7 @@ pub(super) fn impersonation_headers(
         headers.append(name, value);
         Ok::<(), String>(())
     };
-    add("impersonate-user", &who.user)?;
+    add(IMPERSONATE_USER, &who.user)?;
     if !who.uid.is_empty() {
         add("impersonate-uid", &who.uid)?;
     }

@@ -24,6 +24,8 @@ pub(super) struct Endpoints {
     pub(super) own_control_plane: Arc<OwnControlPlane>,
     pub(super) addons: AddonSwitches,
     pub(super) member_caches: MemberCaches,
+    /// The connections of the cluster proxy; `None` in a simulated member.
+    pub(super) proxy_backends: Option<ClusterProxyBackends>,
 }
 
 impl Endpoints {
@@ -54,11 +56,12 @@ impl Endpoints {
             addons: &addons,
         };
         Self {
-            connectors: cluster_connectors(backends, context),
+            connectors: cluster_connectors(backends.clone(), context),
             dynamic_groups: adapter.dynamic_groups(),
             own_control_plane,
             addons,
             member_caches,
+            proxy_backends: Some(backends),
         }
     }
 
@@ -75,6 +78,7 @@ impl Endpoints {
             own_control_plane: Arc::default(),
             addons: AddonSwitches::none(),
             member_caches: MemberCaches::new(&resources.watch_caches),
+            proxy_backends: None,
         }
     }
 }

@@ -244,6 +244,7 @@ fn running_server(
         engine,
         member_caches: endpoints.member_caches.clone(),
         watch_caches: Arc::clone(&resources.watch_caches),
+        proxy_backends: endpoints.proxy_backends.clone(),
     }
 }
 

@@ -40,11 +40,15 @@ impl RolloutStep<'_> {
         })
     }
 
-    /// How many replicas have to stay available, of how many; `None` as above.
+    /// How many replicas have to stay available, of how many; `None` as above. While no cluster fits a
+    /// template, those count that clusters keep.
     pub(super) fn required_replicas(&self) -> Option<(u64, u64)> {
         let min_available = self.input.policy.min_available.as_ref()?;
         let desired = self.input.targets.iter().map(|t| t.replicas.desired);
-        let total = desired.fold(0, u64::saturating_add);
+        let kept = self.input.previous.into_iter().flat_map(|p| &p.replicas);
+        let kept = kept.filter(|_| self.input.is_unplaced);
+        let kept = kept.map(|kept| u64::try_from(kept.replicas).unwrap_or(0));
+        let total = desired.chain(kept).fold(0, u64::saturating_add);
         let amount = usize::try_from(total).unwrap_or(usize::MAX);
         let required = amount_rounded_up(min_available, amount);
         (total > 0).then(|| (u64::try_from(required).unwrap_or(u64::MAX), total))

@@ -59,6 +59,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) spec: &'a RolloutSpec,
     /// Whether the kind of the template has a partition.
     pub(crate) has_partition: bool,
+    /// Whether the control plane has a Prometheus, for queries that name no Service.
+    pub(crate) has_prometheus: bool,
     /// The revision with the current content of the template.
     pub(crate) target: &'a str,
     pub(crate) previous: Option<&'a RolloutStatus>,
@@ -68,6 +70,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) jobs: &'a [JobObservation],
     /// The generation of the binding that names the targets.
     pub(crate) binding_generation: i64,
+    /// Whether the binding names no target though the template is to be placed.
+    pub(crate) is_unplaced: bool,
     /// Clusters that keep replicas by the status before, and are no targets any more.
     pub(crate) leaving: &'a [ObservedTarget],
     pub(crate) now: Timestamp,

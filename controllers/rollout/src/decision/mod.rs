@@ -32,6 +32,7 @@ pub(crate) use input::{
 };
 pub(crate) use query::awaits_query;
 pub(crate) use replicas::ObservedReplicas;
+pub(crate) use step::NO_PROMETHEUS;
 use step::RolloutStep;
 
 /// The next status. It is the previous one if nothing changes.

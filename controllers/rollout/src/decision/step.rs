@@ -14,6 +14,10 @@ use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
 use super::windows::{self, WindowState, window_state};
 
+/// Why a query that names no Service has no result.
+pub(crate) const NO_PROMETHEUS: &str =
+    "the query names no Service, and the control plane has no --rollout-prometheus-url";
+
 /// Why no cluster of a stage begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StageHold {
@@ -23,6 +27,8 @@ pub(super) enum StageHold {
     /// The Job of the stage.
     JobFailed,
     AwaitingAvailability,
+    /// Nothing answers the query of the stage.
+    NoPrometheus,
     /// No window is open; with the time when the next one opens.
     OutsideWindow(Option<Timestamp>),
 }
@@ -35,6 +41,7 @@ impl StageHold {
             Self::FailureBudgetExceeded => "FailureBudgetExceeded",
             Self::JobFailed => "JobFailed",
             Self::AwaitingAvailability => "AwaitingAvailability",
+            Self::NoPrometheus => "NoPrometheus",
             Self::OutsideWindow(_) => "OutsideWindow",
         }
     }
@@ -43,6 +50,7 @@ impl StageHold {
     pub(super) fn message(self) -> String {
         match self {
             Self::OutsideWindow(next) => windows::message(next),
+            Self::NoPrometheus => NO_PROMETHEUS.to_owned(),
             _ => String::new(),
         }
     }
@@ -248,6 +256,13 @@ impl<'a> RolloutStep<'a> {
         (awaits_job && self.is_paused()).then_some(StageHold::Paused)
     }
 
+    fn lacks_prometheus(&self, stage: usize) -> bool {
+        let query = self
+            .stage(stage)
+            .and_then(|stage| stage.gates.query.as_ref());
+        !self.input.has_prometheus && query.is_some_and(|query| query.prometheus.is_none())
+    }
+
     pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
         let name = self.stage_name(stage);
         let needs_approval = self.stage(stage).is_some_and(|stage| stage.gates.approval);
@@ -259,6 +274,8 @@ impl<'a> RolloutStep<'a> {
             Some(StageHold::FailureBudgetExceeded)
         } else if self.is_held_by_job(stage) {
             Some(StageHold::JobFailed)
+        } else if self.lacks_prometheus(stage) {
+            Some(StageHold::NoPrometheus)
         } else if needs_approval && !approvals.any(is_approved) {
             Some(StageHold::AwaitingApproval)
         } else {

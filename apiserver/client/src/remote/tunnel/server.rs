@@ -34,6 +34,7 @@ use crate::remote::body::RequestBody;
 use crate::remote::config::{Http2FlowControl, RestConfig, RestConfigError};
 use crate::remote::dial::HyperExecutor;
 use crate::remote::forward::{ForwardError, RequestForwarder};
+use crate::remote::request::IMPERSONATE_USER;
 use crate::tasks::TaskGroup;
 
 /// A control plane that does not answer a ping is considered gone after 15 + 15 seconds.
@@ -43,7 +44,6 @@ const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 const MAX_HEADER_BYTES: u32 = 64 << 10;
 const COPY_BUFFER_BYTES: usize = 16 << 10;
-const IMPERSONATE_USER: &str = "impersonate-user";
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 type TunnelBody = UnsyncBoxBody<Bytes, hyper::Error>;

@@ -26,6 +26,8 @@ pub(super) struct MovingFleet {
     pub(super) target: String,
     /// The replicas of each cluster by the binding.
     pub(super) placement: BTreeMap<&'static str, u64>,
+    /// Whether a placement without clusters is one that no cluster fits.
+    pub(super) fits_none: bool,
     pub(super) generation: i64,
     pub(super) members: BTreeMap<&'static str, Member>,
     pub(super) status: Option<RolloutStatus>,
@@ -44,6 +46,7 @@ impl MovingFleet {
             policy: serde_json::from_value(policy).unwrap(),
             target: "1".into(),
             placement: BTreeMap::new(),
+            fits_none: false,
             generation: 0,
             members: BTreeMap::new(),
             status: None,
@@ -101,11 +104,13 @@ impl MovingFleet {
             policy_id: "p",
             spec: &RolloutSpec::default(),
             has_partition: false,
+            has_prometheus: false,
             target: &self.target,
             previous: self.status.as_ref(),
             targets: &targets,
             jobs: &[],
             binding_generation: self.generation,
+            is_unplaced: self.fits_none && targets.is_empty(),
             leaving: &leaving,
             now: self.now,
         });

@@ -1,6 +1,6 @@
 //! Queries that have to be satisfied before a cluster is done.
 
-use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase};
+use karmada_api::rollout::{ClusterRolloutStatus, PrometheusService, RolloutPhase};
 use serde_json::{Value, json};
 
 use super::fleet::Fleet;
@@ -146,4 +146,24 @@ fn a_query_without_result_fails_after_the_deadline() {
     fleet.run_to_rest();
     assert_eq!(fleet.phase("a"), Some(RolloutPhase::Updating));
     assert_eq!(cluster(&fleet).query, None);
+}
+
+// proves: ROL-query-control-plane
+#[test]
+fn a_stage_whose_query_nothing_answers_does_not_begin() {
+    let mut fleet = fleet(json!({}));
+    answer(&mut fleet, Ok(0.25));
+    fleet.pass(60);
+    answer(&mut fleet, Ok(0.25));
+    fleet.check("Completed: a=2 Done, b=2 Done");
+    fleet.has_prometheus = false;
+    fleet.change("3");
+    fleet.check("NoPrometheus: a=2 Blocked, b=2 Pending");
+    let text = "the query names no Service, and the control plane has no --rollout-prometheus-url";
+    assert_eq!(cluster(&fleet).message, text);
+    // A Service in the member answers without it.
+    let query = fleet.policy.stages[0].gates.query.as_mut().unwrap();
+    query.prometheus = Some(PrometheusService::default());
+    fleet.run_to_rest();
+    fleet.check("Progressing: a=3 Soaking, b=2 Pending");
 }
