@@ -101,6 +101,23 @@ async fn replicas_stay_until_those_elsewhere_are_available() {
     plane.tasks.stop().await;
 }
 
+// proves: ROL-kept-replicas-unplaced
+#[tokio::test]
+async fn replicas_stay_while_no_cluster_fits_unless_none_is_wanted() {
+    let plane = PropagationFixture::started_with_min_available().await;
+    plane.place(&json!([]), &json!({}));
+    plane
+        .wait_for_kept(json!([["m1", 4, true], ["m2", 4, true]]))
+        .await;
+    assert_eq!(plane.work_replicas("m1"), Some(4));
+    let nowhere = json!({"labelSelector": {"matchExpressions":
+        [{"key": "flotilla.io/nowhere", "operator": "Exists"}]}});
+    let nowhere = json!({"placement": {"clusterAffinity": nowhere}});
+    plane.place(&json!([]), &nowhere);
+    wait_until("m1 has none", || plane.work_replicas("m1").is_none()).await;
+    plane.tasks.stop().await;
+}
+
 // proves: ROL-kept-replicas-purged
 #[tokio::test]
 async fn an_eviction_that_purges_directly_keeps_nothing() {

@@ -60,6 +60,34 @@ fn replicas_go_when_those_elsewhere_are_available() {
     check(json!(6), a, &[], &[], "");
 }
 
+// proves: ROL-kept-replicas-unplaced
+#[test]
+fn replicas_stay_while_no_cluster_fits() {
+    let mut fleet = MovingFleet::new(&json!("50%"), &[("a", 6), ("b", 2)]);
+    fleet.fits_none = true;
+    fleet.place(&[]);
+    fleet.run_to_rest();
+    // By name, the first clusters lose theirs as far as enough are left.
+    assert_eq!(fleet.works(), "a=6");
+    // They stay until they are available elsewhere, with the deadline of the first move.
+    fleet.pass(300);
+    fleet.place(&[("c", 6)]);
+    fleet.run_to_rest();
+    assert_eq!(fleet.works(), "a=6 c=6");
+    let mut late = fleet.clone();
+    late.pass(300);
+    assert_eq!((&*late.works(), late.given_up.len()), ("c=6", 1));
+    fleet.run_to_end();
+    assert_eq!((&*fleet.works(), fleet.given_up.len()), ("c=6", 0));
+    // Without a new cluster, they go at the deadline, too.
+    fleet.place(&[]);
+    fleet.run_to_rest();
+    fleet.pass(599);
+    assert_eq!((&*fleet.works(), fleet.given_up.len()), ("c=6", 0));
+    fleet.pass(1);
+    assert_eq!((&*fleet.works(), fleet.given_up.len()), ("", 1));
+}
+
 // proves: ROL-kept-replicas-lost
 #[test]
 fn replicas_that_are_not_available_are_not_kept() {
@@ -199,8 +227,10 @@ proptest! {
     fn a_move_takes_no_replica_that_has_to_stay_available(
         events in events(),
         required in 0..=14u64,
+        fits_none in any::<bool>(),
     ) {
         let mut fleet = MovingFleet::new(&json!(required), &placement_of([3; CLUSTERS], required));
+        fleet.fits_none = fits_none;
         for event in &events {
             let before = fleet.clone();
             match event {
