@@ -55,7 +55,7 @@ async fn start_prometheus() -> FakeHttpsServer {
         let uri = request.uri().to_string();
         let is_expected = uri.contains("/prom/api/v1/query?")
             && uri.contains(query)
-            && uri.ends_with(&format!("&namespace={NAMESPACE}"));
+            && uri.ends_with("&namespace=rollout%2Dqueries");
         let result = match is_expected {
             true => json!([{"metric": {}, "value": [1, "0.25"]}]),
             false => json!([]),
