@@ -19,7 +19,7 @@ use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
 use karmada_api::well_known_keys::BINDING_NAME;
-use karmada_api::{ResourceBinding, ResourceBindingSpec, Rollout, RolloutPolicy, TargetCluster};
+use karmada_api::{ResourceBinding, ResourceBindingSpec, Rollout, RolloutPolicy};
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use overrides::OverrideManager;
@@ -28,7 +28,6 @@ use serde_json::{Value, json};
 use crate::decision::{DecisionInput, ObservedTarget, plan_next_step};
 use crate::gate_jobs::GateJobs;
 use crate::metrics::report_rollouts;
-use crate::observation::observe_targets;
 use crate::policies::SelectedPolicy;
 use crate::query_evaluator::{QueryEvaluator, query_demands};
 use crate::query_servers::QueryServers;
@@ -36,6 +35,7 @@ use crate::resolver::{RevisionResolver, is_owned_by};
 use crate::revision::{
     CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
 };
+use crate::target_observer::TargetObserver;
 
 const ROLLOUT_WORKERS: usize = 4;
 const DEFAULT_REVISION_HISTORY_LIMIT: usize = 10;
@@ -58,6 +58,7 @@ pub struct RolloutController {
     bindings: Informer,
     templates: Arc<TemplateInformers>,
     works: Informer,
+    targets: TargetObserver,
     overrides: OverrideManager,
     resolver: RevisionResolver,
     queries: QueryEvaluator,
@@ -86,6 +87,7 @@ impl RolloutController {
             clusters: context.clusters.clone(),
             bindings: context.controller.informer(&BINDINGS),
             templates: options.templates,
+            targets: TargetObserver::new(context.clusters.clone(), options.works.clone()),
             works: options.works,
             overrides: options.overrides,
             queries: QueryEvaluator::new(context, options.queries, options.resolver.queue.clone()),
@@ -93,8 +95,7 @@ impl RolloutController {
             resolver: options.resolver,
         });
         controller.resolver.wait_synced().await;
-        controller.works.wait_for_cache_sync().await;
-        controller.clusters.informer().wait_for_cache_sync().await;
+        controller.targets.wait_synced().await;
         controller.overrides.wait_synced().await;
         controller.jobs.wait_synced().await;
         controller.add_event_handlers(&context.controller.tasks);
@@ -184,6 +185,7 @@ impl RolloutController {
         let rollout = self.resolver.rollouts.get_by_key(key);
         if rollout.is_none() {
             self.queries.forget(key);
+            self.targets.forget(key);
         }
         let Some(binding) = self.bindings.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
@@ -279,7 +281,11 @@ impl RolloutController {
         };
         let view = rollout.decode::<Rollout>()?;
         let spec = &staged.policy.policy.spec;
-        let (mut targets, leaving) = self.observe(staged, view.status.as_ref(), &revisions);
+        let key = staged.binding.meta().key();
+        let (binding, status) = (&staged.view.spec, view.status.as_ref());
+        let (mut targets, leaving) = self
+            .targets
+            .observe(&key, spec, binding, status, &revisions);
         let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
         let jobs = self.jobs.observe(&rollout, view.status.as_ref(), spec);
         let (jobs, observed_jobs) = jobs.await;
@@ -315,35 +321,6 @@ impl RolloutController {
         observed_jobs?;
         let next = decision.next.into_iter().chain(next_query).min();
         Ok(next.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
-    }
-
-    /// The target clusters, and those that keep replicas though they are no targets any more.
-    fn observe(
-        &self,
-        staged: &PolicedTemplate<'_>,
-        previous: Option<&RolloutStatus>,
-        revisions: &[Object],
-    ) -> (Vec<ObservedTarget>, Vec<ObservedTarget>) {
-        let (policy, binding) = (&staged.policy.policy.spec, &staged.view.spec);
-        let observe = |clusters: &[&TargetCluster], reads_manifests: bool| {
-            observe_targets(
-                policy,
-                &binding.resource,
-                clusters,
-                |name| self.clusters.get(name),
-                |namespace, name| self.works.get(namespace, name),
-                reads_manifests,
-                |name| revisions.iter().any(|revision| revision.name() == name),
-            )
-        };
-        // Batches are counted by the manifest, and Works of clusters that are leaving stay as they are.
-        let has_batches = policy.stages.iter().any(|stage| !stage.batches.is_empty());
-        let leaving = leaving_clusters(binding, previous);
-        let leaving: Vec<&TargetCluster> = leaving.iter().collect();
-        (
-            observe(&binding.targets(), has_batches),
-            observe(&leaving, true),
-        )
     }
 
     /// Records the clusters that lose replicas at the deadline though too few others are available.
@@ -487,24 +464,6 @@ fn is_unplaced(spec: &ResourceBindingSpec) -> bool {
     let placement = spec.placement.as_ref();
     let wants_clusters = placement.is_some_and(|placement| !placement.is_nowhere());
     wants_clusters && spec.replicas > 0 && spec.targets().is_empty()
-}
-
-/// The clusters that keep replicas by a status, and are no targets any more. From those that an
-/// eviction purges directly, all replicas go first.
-fn leaving_clusters(
-    spec: &ResourceBindingSpec,
-    status: Option<&RolloutStatus>,
-) -> Vec<TargetCluster> {
-    let (targets, purged) = (spec.targets(), spec.purged_clusters());
-    let is_leaving =
-        |name: &str| !purged.contains(name) && !targets.iter().any(|target| target.name == name);
-    let kept = status.into_iter().flat_map(|status| &status.replicas);
-    kept.filter(|kept| is_leaving(&kept.cluster))
-        .map(|kept| TargetCluster {
-            name: kept.cluster.clone(),
-            ..TargetCluster::default()
-        })
-        .collect()
 }
 
 pub(crate) fn has_partition(kind: &Gvk) -> bool {

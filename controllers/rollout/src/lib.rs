@@ -18,6 +18,7 @@ mod gate_jobs;
 mod hashed_name;
 mod metrics;
 mod observation;
+mod observed_works;
 mod policies;
 mod preview;
 mod prometheus;
@@ -26,6 +27,7 @@ mod query_servers;
 mod reported_replicas;
 mod resolver;
 mod revision;
+mod target_observer;
 
 pub use controller::{RolloutController, RolloutControllerOptions};
 pub use policies::RolloutPolicies;

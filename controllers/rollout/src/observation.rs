@@ -3,38 +3,21 @@
 
 use flotilla_runtime::ListedCluster;
 use karmada_api::binding::ObjectReference;
-use karmada_api::names;
-use karmada_api::rollout::{REVISION, RolloutPolicySpec};
-use karmada_api::work::WorkStatus;
-use karmada_api::{ClusterAffinityMatcher, TargetCluster};
-use machinery::bounded_text::truncated;
-use machinery::{Gvk, Object};
-use serde::Deserialize;
+use karmada_api::rollout::RolloutPolicySpec;
+use karmada_api::{ClusterAffinityMatcher, TargetCluster, names};
 
-use crate::decision::ObservedTarget;
-use crate::reported_replicas::{
-    desired_replicas, has_old_replicas, read_counters, replicas_of_manifest,
-};
+use crate::decision::{ObservedReplicas, ObservedTarget};
+use crate::observed_works::ObservedWork;
+use crate::reported_replicas::desired_replicas;
 
-/// The bytes of the reason of a member that a status shows.
-const MAX_MESSAGE_BYTES: usize = 256;
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ReportedWork {
-    status: WorkStatus,
-}
-
-/// The target clusters by name. `find_cluster` and `find_work` look up a Cluster and a Work;
-/// `is_known_revision`: whether a revision exists. `reads_manifests`: whether the replicas of the
-/// manifests, which are large, are needed.
+/// The target clusters by name. `find_cluster` looks up a Cluster, and `observe_work` the Work of an
+/// object of a group by namespace and name; `is_known_revision`: whether a revision exists.
 pub(crate) fn observe_targets(
     policy: &RolloutPolicySpec,
     resource: &ObjectReference,
     targets: &[&TargetCluster],
     find_cluster: impl Fn(&str) -> Option<ListedCluster>,
-    find_work: impl Fn(&str, &str) -> Option<Object>,
-    reads_manifests: bool,
+    mut observe_work: impl FnMut(&str, &str) -> Option<ObservedWork>,
     is_known_revision: impl Fn(&str) -> bool,
 ) -> Vec<ObservedTarget> {
     let stages = policy.stages.iter();
@@ -65,12 +48,17 @@ pub(crate) fn observe_targets(
             observed.reachable = cluster.cluster.is_ready();
         }
         let namespace = names::execution_space_name(&target.name);
-        if let Some(work) = find_work(&namespace, &work_name) {
-            let kind = Gvk::from_api_version(&resource.api_version, &resource.kind);
-            observe_work(&kind.group, &work, &mut observed, &is_known_revision);
-            if reads_manifests {
-                observed.replicas.in_manifest = replicas_of_manifest(&work);
+        if let Some(work) = observe_work(&namespace, &work_name) {
+            observed.replicas = ObservedReplicas {
+                desired: observed.replicas.desired,
+                ..work.replicas
+            };
+            if is_known_revision(&work.revision) {
+                observed.work_revision = work.revision;
             }
+            observed.reported_revision = work.reported_revision;
+            observed.healthy = work.healthy;
+            observed.message = work.message;
         }
         observed
     };
@@ -79,103 +67,39 @@ pub(crate) fn observe_targets(
     all
 }
 
-fn observe_work(
-    group: &str,
-    work: &Object,
-    observed: &mut ObservedTarget,
-    is_known_revision: impl Fn(&str) -> bool,
-) {
-    let revision = work.annotation(REVISION).unwrap_or_default();
-    if is_known_revision(&revision) {
-        observed.work_revision = revision;
-    }
-    observed.replicas.available = None;
-    let Ok(report) = machinery::json::from_slice::<ReportedWork>(&work.bytes()) else {
-        return;
-    };
-    let status = report.status;
-    if let Some(manifest) = status.manifest_statuses.first() {
-        observed.reported_revision.clone_from(&manifest.revision);
-        let has_old_replicas = manifest.status.as_ref().is_some_and(has_old_replicas);
-        let is_healthy = manifest.health == "Healthy";
-        observed.healthy = is_healthy && !has_old_replicas;
-        let replicas = &mut observed.replicas;
-        read_counters(group, manifest.status.as_ref(), is_healthy, replicas);
-    }
-    let mut conditions = status.conditions.iter();
-    if let Some(applied) = conditions.find(|c| c.condition_type == "Applied" && c.status != "True")
-    {
-        observed.message = truncated(&applied.message, MAX_MESSAGE_BYTES).into_owned();
-        if observed.message.is_empty() {
-            "the Work is not applied".clone_into(&mut observed.message);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
-    // proves: ROL-health-exact
     #[test]
-    fn health_is_that_of_the_revision_in_the_member() {
-        let report = |health: &str, revision: &str, status: Value| json!({"health": health, "revision": revision, "status": status});
-        let web = |replicas: i64, updated: i64| json!({"replicas": replicas, "updatedReplicas": updated, "availableReplicas": 1});
-        for (work, applied, reported, expected) in [
-            (
-                "1",
-                "True",
-                report("Healthy", "1", web(1, 1)),
-                ("1", "1", true, ""),
-            ),
-            // The old pod is available, and the new one is not.
-            (
-                "1",
-                "True",
-                report("Healthy", "1", web(2, 1)),
-                ("1", "1", false, ""),
-            ),
-            (
-                "1",
-                "True",
-                report("Unhealthy", "1", web(1, 1)),
-                ("1", "1", false, ""),
-            ),
-            (
-                "2",
-                "True",
-                report("Healthy", "1", json!(null)),
-                ("2", "1", true, ""),
-            ),
-            (
-                "unknown",
-                "True",
-                report("Healthy", "1", json!({})),
-                ("", "1", true, ""),
-            ),
-            (
-                "1",
-                "False",
-                report("Healthy", "1", json!({})),
-                ("1", "1", true, "because"),
-            ),
-        ] {
-            let condition = json!({"type": "Applied", "status": applied, "message": "because"});
-            let work = json!({"metadata": {"name": "w", "annotations": {REVISION: work}},
-                "status": {"conditions": [condition], "manifestStatuses": [reported]}});
-            let mut observed = ObservedTarget::default();
-            let work = Object::from_value(&work).unwrap();
-            observe_work("apps", &work, &mut observed, |revision| {
-                revision != "unknown"
-            });
-            let actual = (
-                &*observed.work_revision,
-                &*observed.reported_revision,
-                observed.healthy,
-                &*observed.message,
+    fn a_work_with_an_unknown_revision_has_none() {
+        let target = TargetCluster {
+            name: "m".to_owned(),
+            replicas: 2,
+            ..TargetCluster::default()
+        };
+        for (known, expected) in [("1", "1"), ("2", "")] {
+            let work = |namespace: &str, _: &str| {
+                Some(ObservedWork {
+                    revision: "1".to_owned(),
+                    reported_revision: "1".to_owned(),
+                    ..ObservedWork::default()
+                })
+                .filter(|_| namespace == "karmada-es-m")
+            };
+            let (policy, resource) = Default::default();
+            let observed = observe_targets(
+                &policy,
+                &resource,
+                &[&target],
+                |_| None,
+                work,
+                |revision| revision == known,
             );
-            assert_eq!(actual, expected, "{reported}");
+            let revisions = (&*observed[0].work_revision, &*observed[0].reported_revision);
+            assert_eq!(revisions, (expected, "1"));
+            let replicas = &observed[0].replicas;
+            assert_eq!((replicas.desired, replicas.available), (2, None));
         }
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::controller::has_partition;
 use crate::decision::{DecisionInput, plan_next_step};
 use crate::observation::observe_targets;
+use crate::observed_works::ObservedWork;
 use crate::policies::select_among;
 use crate::revision::{revision_content, revision_name};
 
@@ -60,15 +61,13 @@ pub fn preview_rollout(input: RolloutPreviewInput<'_>) -> Result<Option<RolloutP
     let work = |namespace: &str, name: &str| {
         let mut works = input.works.iter();
         let is_same = |work: &&Object| work.namespace() == namespace && work.name() == name;
-        works.find(is_same).cloned()
+        let work = works.find(is_same)?;
+        Some(ObservedWork::read(&input.kind.group, work))
     };
     let spec = &policy.policy.spec;
     let targets = binding.spec.targets();
     let resource = &binding.spec.resource;
-    let has_batches = spec.stages.iter().any(|stage| !stage.batches.is_empty());
-    let targets = observe_targets(spec, resource, &targets, cluster, work, has_batches, |_| {
-        true
-    });
+    let targets = observe_targets(spec, resource, &targets, cluster, work, |_| true);
     let decision = plan_next_step(DecisionInput {
         policy: spec,
         policy_id: &policy.id(),

@@ -2,7 +2,6 @@
 //! its status. A member is untrusted: what has another type than a counter is not read.
 
 use karmada_api::TargetCluster;
-use machinery::Object;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -52,9 +51,9 @@ pub(crate) fn desired_replicas(target: &TargetCluster) -> ObservedReplicas {
     }
 }
 
-/// The replicas in the manifest of a Work; `None` if it is not that of a workload.
-pub(crate) fn replicas_of_manifest(work: &Object) -> Option<u64> {
-    let work = machinery::json::from_slice::<ReplicatedWork>(&work.bytes()).ok()?;
+/// The replicas in the manifest of an encoded Work; `None` if it is not that of a workload.
+pub(crate) fn replicas_of_manifest(work: &[u8]) -> Option<u64> {
+    let work = machinery::json::from_slice::<ReplicatedWork>(work).ok()?;
     let manifest = work.spec.workload.manifests.first()?;
     Some(manifest.spec.replicas.unwrap_or(DEFAULT_REPLICAS))
 }
@@ -186,8 +185,8 @@ mod tests {
         ] {
             let work =
                 json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [manifest]}}});
-            let work = Object::from_value(&work).unwrap();
-            assert_eq!(replicas_of_manifest(&work), expected, "{work:?}");
+            let bytes = work.to_string();
+            assert_eq!(replicas_of_manifest(bytes.as_bytes()), expected, "{work}");
         }
     }
 }

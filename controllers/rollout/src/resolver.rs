@@ -10,7 +10,7 @@ use flotilla_runtime::Workqueue;
 use karmada_api::Rollout;
 use karmada_api::names::binding_reference_key;
 use karmada_api::rollout::{
-    CLUSTER_ROLLOUT_POLICIES, REVISION_OF, ROLLOUT_POLICIES, ROLLOUTS, RolloutStatus,
+    CLUSTER_ROLLOUT_POLICIES, REVISION_OF, ROLLOUT_POLICIES, ROLLOUTS, RolloutPhase, RolloutStatus,
 };
 use machinery::{Gvk, Object};
 
@@ -96,7 +96,7 @@ impl RevisionResolver {
     /// Calls `handler` with the key of a binding whose clusters may have other revisions.
     pub fn add_event_handler(&self, handler: impl Fn(String, bool) + Send + Sync + 'static) {
         self.rollouts.add_event_handler(move |change| {
-            if !is_same_status(change) {
+            if !keeps_works(change) {
                 handler(change.key(), change.in_initial_list);
             }
         });
@@ -185,10 +185,80 @@ pub(crate) fn is_owned_by(object: &Object, template: &Object) -> bool {
     owner.is_some_and(|owner| *owner.uid == *template.uid())
 }
 
-fn is_same_status(change: &InformerEvent<'_>) -> bool {
+/// Whether a change of a Rollout leaves all Works as they are. Phases and conditions, which change
+/// with each report of a member, are no part of them.
+fn keeps_works(change: &InformerEvent<'_>) -> bool {
     let view = |object: Option<&Object>| object?.decode::<Rollout>().ok();
-    match (view(change.old), view(change.new)) {
-        (Some(old), Some(new)) => old.status == new.status,
-        _ => false,
+    let (Some(old), Some(new)) = (view(change.old), view(change.new)) else {
+        return false;
+    };
+    match (&old.status, &new.status) {
+        (Some(old), Some(new)) => has_same_works(old, new),
+        (old, new) => old == new,
+    }
+}
+
+/// Whether all that [`StagedRevisions`] and [`RevisionResolver::kept_replicas`] read is the same.
+fn has_same_works(old: &RolloutStatus, new: &RolloutStatus) -> bool {
+    old.target_revision == new.target_revision
+        && old.observed_template_generation == new.observed_template_generation
+        && old.observed_binding_generation == new.observed_binding_generation
+        && clusters(old).eq(clusters(new))
+        && replicas(old).eq(replicas(new))
+}
+
+/// What the clusters of a template may have: name, revision and percentage of the batch.
+fn clusters(status: &RolloutStatus) -> impl Iterator<Item = (&str, &str, i64)> {
+    let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+    let clusters = clusters.filter(|cluster| cluster.phase != RolloutPhase::Skipped);
+    clusters.map(|cluster| (&*cluster.name, &*cluster.revision, cluster.batch_percent))
+}
+
+fn replicas(status: &RolloutStatus) -> impl Iterator<Item = (&str, i64)> {
+    let replicas = status.replicas.iter();
+    replicas.map(|kept| (&*kept.cluster, kept.replicas))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn works_follow_revisions_and_replicas_alone() {
+        let status = json!({"targetRevision": "2", "stableRevision": "1", "state": "Progressing",
+            "observedTemplateGeneration": 3, "observedBindingGeneration": 4,
+            "stages": [{"name": "first", "clusters": [
+                {"name": "a", "revision": "2", "phase": "Updating", "batchPercent": 10},
+                {"name": "b", "revision": "1", "phase": "Pending"},
+            ]}],
+            "replicas": [{"cluster": "c", "replicas": 2}]});
+        let rollout = |status: &Value| {
+            let rollout = json!({"metadata": {"name": "r", "namespace": "n"}, "status": status});
+            Object::from_value(&rollout).unwrap()
+        };
+        let check = |path: &str, value: Value, expected: bool| {
+            let mut changed = status.clone();
+            *changed.pointer_mut(path).unwrap() = value;
+            let (old, new) = (rollout(&status), rollout(&changed));
+            let change = InformerEvent {
+                old: Some(&old),
+                new: Some(&new),
+                in_initial_list: false,
+            };
+            assert_eq!(keeps_works(&change), expected, "{path}");
+        };
+        check("/state", "Paused".into(), true);
+        check("/stableRevision", "2".into(), true);
+        check("/stages/0/clusters/0/phase", "Soaking".into(), true);
+        check("/targetRevision", "3".into(), false);
+        check("/observedTemplateGeneration", 5.into(), false);
+        check("/observedBindingGeneration", 5.into(), false);
+        check("/stages/0/clusters/0/batchPercent", 50.into(), false);
+        check("/stages/0/clusters/1/revision", "2".into(), false);
+        check("/stages/0/clusters/1/phase", "Skipped".into(), false);
+        check("/stages/0/clusters/1/name", "d".into(), false);
+        check("/replicas/0/replicas", 1.into(), false);
+        check("", Value::Null, false);
     }
 }

@@ -9,6 +9,7 @@ use karmada_api::well_known_keys::{
 };
 use machinery::{Gvk, Gvr, Object};
 use overrides::CandidateOverridePolicies;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -109,10 +110,16 @@ pub(crate) fn controller_revision(
     })
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NumberedRevision {
+    revision: i64,
+}
+
 /// The number of a ControllerRevision.
 pub fn revision_number(revision: &Object) -> i64 {
-    let value = revision.value().unwrap_or_default();
-    value["revision"].as_i64().unwrap_or(0)
+    let view = machinery::json::from_slice::<NumberedRevision>(&revision.bytes());
+    view.unwrap_or_default().revision
 }
 
 /// The content of a ControllerRevision, which must be the one that its name stands for.

@@ -6,7 +6,8 @@
 pub(crate) struct ObservedReplicas {
     /// How many the cluster should have by the binding.
     pub(crate) desired: u64,
-    /// How many the manifest of the Work has after overrides; `None` if it was not read.
+    /// How many the manifest of the Work has after overrides; `None` without a Work or
+    /// for a kind without replicas.
     pub(crate) in_manifest: Option<u64>,
     /// `None` if the member reports none, not even that there are none.
     pub(crate) available: Option<u64>,
