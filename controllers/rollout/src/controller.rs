@@ -10,8 +10,8 @@ use client::{
 };
 use controller_context::{Error, PropagationContext, TemplateInformers, binding_key_of_work};
 use flotilla_runtime::{
-    ClusterLister, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, StatusWriter,
-    run_workers,
+    ClusterLister, EventRecorder, Expectations, IndexKeyWorkqueue, ReconcileAction, RestMapping,
+    StatusWriter, run_workers,
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
@@ -39,6 +39,9 @@ use crate::target_observer::TargetObserver;
 
 const ROLLOUT_WORKERS: usize = 4;
 const DEFAULT_REVISION_HISTORY_LIMIT: usize = 10;
+/// Time in which reports of several clusters are batched: each alone would cost a step, with a write
+/// that has all clusters.
+const WORK_BATCH_WINDOW: Duration = Duration::from_millis(20);
 
 /// The options of the controller, beside its context.
 pub struct RolloutControllerOptions {
@@ -63,6 +66,8 @@ pub struct RolloutController {
     resolver: RevisionResolver,
     queries: QueryEvaluator,
     jobs: GateJobs,
+    /// The last written status of each Rollout.
+    expectations: Expectations<String>,
 }
 
 /// A template under a policy, with its binding.
@@ -92,6 +97,7 @@ impl RolloutController {
             overrides: options.overrides,
             queries: QueryEvaluator::new(context, options.queries, options.resolver.queue.clone()),
             jobs: GateJobs::new(context),
+            expectations: Expectations::default(),
             resolver: options.resolver,
         });
         controller.resolver.wait_synced().await;
@@ -136,7 +142,7 @@ impl RolloutController {
                 && let Some(key) = binding_key_of_work(change.object())
                 && rollouts.get_by_key(&key).is_some()
             {
-                queue.add(key);
+                queue.add_after(key, WORK_BATCH_WINDOW);
             }
         });
         self.jobs.add_event_handlers(&self.resolver.queue);
@@ -183,9 +189,17 @@ impl RolloutController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
         let rollout = self.resolver.rollouts.get_by_key(key);
-        if rollout.is_none() {
-            self.queries.forget(key);
-            self.targets.forget(key);
+        match &rollout {
+            None => {
+                self.queries.forget(key);
+                self.targets.forget(key);
+                self.expectations.forget(&key.to_owned());
+            }
+            // The event of the last step leads here again.
+            Some(rollout) if self.expectations.is_ahead_of(&key.to_owned(), rollout) => {
+                return Ok(ReconcileAction::Done);
+            }
+            Some(_) => {}
         }
         let Some(binding) = self.bindings.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
@@ -311,7 +325,10 @@ impl RolloutController {
         let body = changed.then(|| json!(status));
         let writer = StatusWriter::new(&*self.api, "rollout");
         if changed {
-            writer.update(&ROLLOUTS, &rollout, body).await?;
+            if let Some(written) = writer.update(&ROLLOUTS, &rollout, body).await? {
+                let look = || self.resolver.rollouts.get_by_key(&key);
+                self.expectations.expect(&key, &written, look);
+            }
             self.report_given_up(staged, &decision.given_up);
         } else {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)

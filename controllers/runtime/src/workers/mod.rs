@@ -182,6 +182,9 @@ where
         while let Some(Some(key)) = shutdown.run_until_triggered(self.queue.get()).await {
             // On the heap for its duration: workers of which most wait are small.
             Box::pin(self.process(key)).await;
+            // A reconciliation whose write meets a conflict may await nothing. Without a pause, workers
+            // that retry would keep the threads from the informers, which have the newer objects.
+            tokio::task::yield_now().await;
             if self.retire_if_surplus() {
                 return;
             }

@@ -326,3 +326,22 @@ async fn a_blocking_section_does_not_delay_other_keys() {
     assert_eq!(until(4).await, (vec![5, 6, 7, 8], 1802));
     tasks.stop().await;
 }
+
+#[tokio::test]
+async fn workers_that_await_nothing_let_other_tasks_run() {
+    const MOST_RETRIES: usize = 10_000;
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let (queue, retries) = (Workqueue::new(), Arc::new(AtomicUsize::new(0)));
+    let (retried, counted) = (queue.clone(), Arc::clone(&retries));
+    run_workers(&tasks, "retrying", &queue, 1, move |key: u32| {
+        if counted.fetch_add(1, Ordering::Relaxed) < MOST_RETRIES {
+            retried.add(key);
+        }
+        async { Ok::<_, String>(ReconcileAction::Done) }
+    });
+    queue.add(1);
+    let other = tokio::spawn(async move { retries.load(Ordering::Relaxed) });
+    let retries = other.await.unwrap();
+    assert!(retries < MOST_RETRIES, "{retries}");
+    tasks.stop().await;
+}
