@@ -78,7 +78,7 @@ mod tests {
             replicas: 2,
             ..TargetCluster::default()
         };
-        for (known, expected) in [("1", "1"), ("2", "")] {
+        for (existing, expected) in [("1", "1"), ("2", "")] {
             let work = |namespace: &str, _: &str| {
                 Some(ObservedWork {
                     revision: "1".to_owned(),
@@ -94,7 +94,7 @@ mod tests {
                 &[&target],
                 |_| None,
                 work,
-                |revision| revision == known,
+                |revision| revision == existing,
             );
             let revisions = (&*observed[0].work_revision, &*observed[0].reported_revision);
             assert_eq!(revisions, (expected, "1"));
