@@ -1,6 +1,6 @@
 //! The tools that change objects: each shows first what it will do, and does only that.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use client::TaskGroup;
 use karmada_api::well_known_keys::TAINT_UNSCHEDULABLE;
 
@@ -10,6 +10,7 @@ use super::inputs::{
 use super::server::{FleetServer, ToolAnswer};
 use crate::cluster_taints::change_taints;
 use crate::cordon::cordon_change;
+use crate::rollout::decisions::StagedTemplate;
 
 impl FleetServer {
     pub(super) async fn apply_policies(
@@ -39,11 +40,12 @@ impl FleetServer {
             namespace: input.namespace,
         };
         let rollout = self.read_rollout(resource, tasks).await?;
-        let change = match input.action {
-            RolloutAction::Pause => rollout.staged().pausing(true)?,
-            RolloutAction::Resume => rollout.staged().pausing(false)?,
-            RolloutAction::Approve => rollout.staged().approval(input.stage.as_deref())?,
+        let decision = |staged: &StagedTemplate<'_>| match input.action {
+            RolloutAction::Pause => staged.pausing(true),
+            RolloutAction::Resume => staged.pausing(false),
+            RolloutAction::Approve => staged.approval(input.stage.as_deref()),
         };
+        let change = decision(&rollout.staged())?;
         let content = rollout.staged().content_of(&change)?;
         let Some(token) = input.token else {
             return Ok(ToolAnswer {
@@ -56,8 +58,15 @@ impl FleetServer {
             });
         };
         self.plans.take(&content, &token)?;
-        rollout.apply(&change).await?;
-        Ok(change.outcome.into())
+        let applied = rollout.apply_decision(|staged| {
+            let change = decision(staged)?;
+            ensure!(
+                staged.content_of(&change)? == content,
+                "the rollout has changed meanwhile; nothing was changed, show it again"
+            );
+            Ok(change)
+        });
+        Ok(applied.await?.into())
     }
 
     pub(super) async fn cordon_cluster(

@@ -135,11 +135,11 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Pause(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.apply_decision(|staged| staged.pausing(true)).await
+            rollout.pause(true).await
         }
         RolloutCommand::Resume(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
-            rollout.apply_decision(|staged| staged.pausing(false)).await
+            rollout.pause(false).await
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
@@ -165,17 +165,14 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
 }
 
 impl TemplateRollout {
-    pub(crate) async fn apply(&self, change: &RolloutChange) -> anyhow::Result<()> {
-        self.patch(change.patch.clone()).await
-    }
-
     /// Decides about the Rollout and writes that, anew where its controller has written it meanwhile.
-    async fn apply_decision(
+    /// Returns the outcome.
+    pub(crate) async fn apply_decision(
         &self,
         decision: impl Fn(&StagedTemplate<'_>) -> anyhow::Result<RolloutChange>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<String> {
         let at = ResourcePath::of_object(&ROLLOUTS, &self.object);
-        let outcome = retry_on_conflict(|| async {
+        retry_on_conflict(|| async {
             let rollout = self.api.get(at).await?;
             let change = decision(&StagedTemplate {
                 rollout: &rollout,
@@ -183,9 +180,8 @@ impl TemplateRollout {
             })?;
             patch_rollout(&self.api, &rollout, change.patch).await?;
             Ok(change.outcome)
-        });
-        output::print_line(outcome.await?);
-        Ok(())
+        })
+        .await
     }
 
     /// Approves a stage, by default the one that waits.
@@ -196,7 +192,15 @@ impl TemplateRollout {
             let policy = self.policy(status).await.unwrap_or_default();
             bail!(no_waiting_stage(&self.text, &view, status, &policy));
         }
-        self.apply_decision(|staged| staged.approval(stage)).await
+        let approved = self.apply_decision(|staged| staged.approval(stage));
+        output::print_line(approved.await?);
+        Ok(())
+    }
+
+    async fn pause(&self, paused: bool) -> anyhow::Result<()> {
+        let done = self.apply_decision(|staged| staged.pausing(paused));
+        output::print_line(done.await?);
+        Ok(())
     }
 
     /// Prints the status at each change, until all stages have ended: on a terminal as a tree in place

@@ -93,10 +93,7 @@ impl TemplateRollout {
 
     /// Sets fields of the spec that hold whatever has happened since the Rollout was read.
     pub(super) async fn patch_request(&self, spec: Value) -> anyhow::Result<()> {
-        self.patch(json!({"spec": spec})).await
-    }
-
-    pub(super) async fn patch(&self, patch: Value) -> anyhow::Result<()> {
+        let patch = json!({"spec": spec});
         Ok(patch_rollout(&self.api, &self.object, patch).await?)
     }
 
