@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::objects::{CONTROLLER_REVISIONS, deployment, policy, resource_selector};
+use harness::process::lines_of;
 use harness::{FlotillaUpProcess, tools};
 use serde_json::{Value, json};
 
@@ -25,6 +26,31 @@ fn rollout_policy(template: &Value, gates: &Value) -> Value {
         {"name": "first", "clusterAffinity": {"clusterNames": ["member1"]}},
         {"name": "everywhere", "gates": gates},
     ]}})
+}
+
+// proves: ROL-watch-unplaced
+#[test]
+fn a_watch_does_not_end_before_the_template_is_placed() {
+    let fixture = CliFixture::shared();
+    let late = deployment("default", "late", 1);
+    fixture.create(rollout_policy(&late, &json!({})));
+    fixture.create(late.clone());
+    fixture.create(policy("default", "late", &late, &["unjoined"]));
+    let none = |out: &str| out.starts_with("deployment/late: Completed, 0/0 clusters done");
+    fixture.wait_for_output("rollout status deploy/late", none);
+    let mut watch = fixture.spawn(&["rollout", "status", "deploy/late", "-w"]);
+    let lines = lines_of(&mut watch.child);
+    let first = lines.recv_timeout(STEP_TIMEOUT).unwrap();
+    assert!(none(&first), "{first}");
+    let placed = policy("default", "late", &late, &["member1"]);
+    fixture.write("late.json", placed.to_string());
+    fixture.run("apply -f late.json").succeeded();
+    let mut last = String::new();
+    while let Ok(line) = lines.recv_timeout(STEP_TIMEOUT) {
+        last = line;
+    }
+    assert_eq!(last, "deployment/late: Completed, 1/1 clusters done");
+    watch.wait_for_success();
 }
 
 /// Deletes a ControllerRevision and creates it again with other data, which no update may have.

@@ -1,4 +1,4 @@
-//! Flags of staged rollouts.
+//! Flags of the controller of staged rollouts.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use client::remote::RestConfig;
 
 #[derive(Args, Clone)]
 #[group(id = "rollouts")]
-#[command(next_help_heading = "Flags of staged rollouts")]
+#[command(next_help_heading = "Staged rollout flags")]
 pub(crate) struct RolloutControllerArgs {
     /// URL of a server that answers PromQL queries as Prometheus does, such as
     /// https://thanos.example.com. It answers the queries of RolloutPolicies that name no Service in

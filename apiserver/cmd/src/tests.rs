@@ -95,6 +95,7 @@ fn every_flag_of_a_server_has_a_heading() {
             "Scheduler estimator flags",
             "Controller flags",
             "FederatedHPA flags",
+            "Staged rollout flags",
             "Interpreter flags",
             "Feature gate flags",
             "Logs flags",

@@ -13,8 +13,9 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
-use karmada_api::Rollout;
+use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutPolicySpec, RolloutStatus};
+use karmada_api::{ResourceBinding, Rollout};
 use machinery::Object;
 
 use crate::conflicts::retry_on_conflict;
@@ -227,6 +228,7 @@ impl TemplateRollout {
                 }
                 last_line = summary;
                 match &*status.state {
+                    "Completed" if self.awaits_placement(status).await? => {}
                     "Completed" => return Ok(()),
                     "Degraded" => bail!("{} has ended with failed clusters", self.text),
                     "RolledBack" => bail!("{} was rolled back", self.text),
@@ -240,6 +242,20 @@ impl TemplateRollout {
                 WatchEvent::Bookmark { .. } => {}
             }
         }
+    }
+
+    /// Whether a rollout has no cluster yet, since its template has just been created or no cluster
+    /// fits it.
+    async fn awaits_placement(&self, status: &RolloutStatus) -> anyhow::Result<bool> {
+        if status.stages.iter().any(|stage| !stage.clusters.is_empty()) {
+            return Ok(false);
+        }
+        let at = ResourcePath::object(&BINDINGS, self.object.namespace(), self.object.name());
+        let binding = self.api.get(at).await?;
+        let placement = &binding.decode::<ResourceBinding>()?.spec.placement;
+        Ok(placement
+            .as_ref()
+            .is_some_and(|placement| !placement.is_nowhere()))
     }
 
     /// A line about the rollout, and one for each cluster.
