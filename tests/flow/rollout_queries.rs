@@ -60,7 +60,8 @@ async fn start_prometheus() -> FakeHttpsServer {
             true => json!([{"metric": {}, "value": [1, "0.25"]}]),
             false => json!([]),
         };
-        let answer = json!({"data": {"resultType": "vector", "result": result}});
+        let answer =
+            json!({"status": "success", "data": {"resultType": "vector", "result": result}});
         let mut response = Response::new(full_body(answer.to_string()));
         if !is_allowed {
             *response.status_mut() = StatusCode::UNAUTHORIZED;

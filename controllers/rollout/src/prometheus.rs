@@ -72,7 +72,18 @@ impl QueryRequest {
 
 #[derive(Deserialize)]
 struct QueryAnswer {
+    status: AnswerStatus,
+    /// Such as that of Thanos about stores that are down: the value is that of a part.
+    #[serde(default)]
+    warnings: Vec<IgnoredAny>,
     data: QueryData,
+}
+
+#[derive(Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum AnswerStatus {
+    Success,
+    Error,
 }
 
 #[derive(Deserialize)]
@@ -94,6 +105,12 @@ type TimedValue = (IgnoredAny, String);
 pub(crate) fn read_answer(body: &[u8]) -> Result<f64, String> {
     let answer = machinery::json::from_slice::<QueryAnswer>(body)
         .map_err(|_| "the answer is no scalar and no instant vector of Prometheus".to_owned())?;
+    if answer.status == AnswerStatus::Error {
+        return Err("the answer says that it is an error".to_owned());
+    }
+    if !answer.warnings.is_empty() {
+        return Err("the answer has warnings, so that its value may be that of a part".to_owned());
+    }
     let text = match answer.data {
         QueryData::Scalar((_, text)) => text,
         QueryData::Vector(samples) => match <[Sample; 1]>::try_from(samples) {
@@ -183,7 +200,8 @@ mod tests {
             )
         };
         let sample = |value: &str| format!(r#"{{"metric":{{"a":"b"}},"value":[1.5,"{value}"]}}"#);
-        let scalar = r#"{"data":{"resultType":"scalar","result":[1435781451.781,"2"]}}"#;
+        let scalar =
+            r#"{"status":"success","data":{"resultType":"scalar","result":[1435781451.781,"2"]}}"#;
         for (body, expected) in [
             (scalar.to_owned(), Ok(2.0)),
             (vector(&sample("0.25")), Ok(0.25)),
@@ -196,7 +214,19 @@ mod tests {
                 Err("more than one series matches"),
             ),
             (
-                r#"{"data":{"resultType":"matrix","result":[]}}"#.to_owned(),
+                r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#.to_owned(),
+                Err("the answer is no scalar and no instant vector of Prometheus"),
+            ),
+            (
+                scalar.replace("success", "error"),
+                Err("the answer says that it is an error"),
+            ),
+            (
+                scalar.replace(r#""data""#, r#""warnings":["a store is down"],"data""#),
+                Err("the answer has warnings, so that its value may be that of a part"),
+            ),
+            (
+                scalar.replace(r#""status":"success","#, ""),
                 Err("the answer is no scalar and no instant vector of Prometheus"),
             ),
             (

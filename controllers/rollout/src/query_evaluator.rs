@@ -380,7 +380,7 @@ mod tests {
         let mut federation = FederationFixture::new();
         let (queries, clock) = evaluator(&mut federation);
         let answer = |value: &str| {
-            let result = json!({"data": {"resultType": "scalar", "result": [1, value]}});
+            let result = json!({"status": "success", "data": {"resultType": "scalar", "result": [1, value]}});
             federation.members[0].set_raw_body("/query", result.to_string());
         };
         let observe = |phase: &str| {

@@ -83,11 +83,10 @@ impl<'a> RolloutStep<'a> {
         };
         let is_new = previous.target_revision != input.target;
         let restages = is_new || previous.policy != input.policy_id;
-        // A template that was nowhere has no revision to keep.
-        let was_nowhere = previous
-            .stages
-            .iter()
-            .all(|stage| stage.clusters.is_empty());
+        // A template that was nowhere, without replicas that stay, has no revision to keep.
+        let mut stages = previous.stages.iter();
+        let was_nowhere =
+            previous.replicas.is_empty() && stages.all(|stage| stage.clusters.is_empty());
         let mut step = Self {
             input,
             stable: match is_new && was_nowhere {

@@ -88,6 +88,29 @@ fn replicas_stay_while_no_cluster_fits() {
     assert_eq!((&*fleet.works(), fleet.given_up.len()), ("", 1));
 }
 
+// proves: ROL-kept-replicas-unplaced
+#[test]
+fn a_change_is_staged_while_replicas_stay_though_no_cluster_fits() {
+    let mut fleet = MovingFleet::new(&json!("50%"), &[("a", 2), ("b", 2)]);
+    fleet.fits_none = true;
+    fleet.place(&[]);
+    fleet.run_to_rest();
+    assert!(!fleet.works().is_empty());
+    fleet.target = "2".into();
+    fleet.run_to_rest();
+    let status = fleet.status.as_ref().unwrap();
+    assert_eq!(
+        (&*status.stable_revision, &*status.target_revision),
+        ("1", "2")
+    );
+    // Where nothing runs any more, the change has nothing to go through.
+    fleet.pass(600);
+    assert_eq!(fleet.works(), "");
+    fleet.target = "3".into();
+    fleet.run_to_rest();
+    assert_eq!(fleet.status.unwrap().stable_revision, "3");
+}
+
 // proves: ROL-kept-replicas-lost
 #[test]
 fn replicas_that_are_not_available_are_not_kept() {
