@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
-use client::{Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
+use client::{
+    Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, ShutdownToken,
+    TaskGroup,
+};
 use harness::ApiServerClient;
 use harness::api_server_client::{find_condition, wait_until};
 use harness::karmada_crds::karmada_definitions;
@@ -287,6 +290,13 @@ async fn create_definitions(client: &ApiServerClient) {
                 "schema": {"openAPIV3Schema": open}, "subresources": {"status": {}}}]}}));
     for definition in definitions {
         let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+        let spec = &definition["spec"];
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        let versions = spec["versions"].as_array().unwrap().iter();
+        let resources: Vec<Gvr> = versions
+            .map(|version| Gvr::new(group.clone(), text(&version["name"]), plural.clone()))
+            .collect();
         if client.get(&DEFINITIONS, "", &name).await.is_none() {
             client.create(definition).await;
         }
@@ -294,6 +304,15 @@ async fn create_definitions(client: &ApiServerClient) {
         client
             .wait_until(&DEFINITIONS, "", &name, "established", established)
             .await;
+        // The host asks Flotilla until it has heard that the group is its own.
+        for resource in &resources {
+            wait_until(&format!("{resource} is served"), async || {
+                let all = ResourcePath::collection(resource, "");
+                let options = ListOptions::default();
+                client.api.list(all, &options).await.is_ok()
+            })
+            .await;
+        }
     }
 }
 
