@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::{AdmissionChain, find_object, object_name};
 use crate::agent_restriction::{AgentWrite, RequiredLookup, check_agent_write, check_registration};
 use crate::attributes::AdmissionAttributes;
-use crate::list_objects::list_cached;
 use crate::unstructured::text;
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -98,12 +97,12 @@ impl AdmissionChain {
             }
         }
         let id = text(new, "/spec/id");
-        let Some(api) = self.api.get().filter(|_| !id.is_empty()) else {
+        if id.is_empty() || self.api.get().is_none() {
             return Ok(());
-        };
-        for other in list_cached(&**api, &CLUSTERS, "").await? {
-            let spec = other.value().map_err(Status::internal)?;
-            if text(&spec, "/spec/id") == id && other.name() != name {
+        }
+        // A Cluster that was created just before may not be in the watch cache yet.
+        for other in self.list_others(name, &CLUSTERS).await? {
+            if text(&other, "/spec/id") == id {
                 let error = FieldError::duplicate("spec.id", &id.into());
                 return Err(Status::invalid(attributes.gvk, name, &[error]));
             }
