@@ -227,7 +227,7 @@ fn start_cluster_api(
     Ok(())
 }
 
-/// What answers the queries of staged rollouts beside the members in push mode.
+/// The servers that answer the queries of staged rollouts, beside the members in push mode.
 fn query_servers(
     leader: &LeaderContext,
     prometheus: Option<&RestConfig>,

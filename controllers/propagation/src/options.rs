@@ -19,7 +19,7 @@ pub struct PropagationOptions {
     /// Interval of the full recount of quota usage where quotas are enforced; zero: recount only on
     /// events.
     pub quota_resync: Duration,
-    /// What answers the queries of staged rollouts beside the members in push mode.
+    /// The servers that answer the queries of staged rollouts, beside the members in push mode.
     pub queries: QueryServers,
 }
 

@@ -160,7 +160,7 @@ mod tests {
         let changed = [("a", 1, "new"), ("b", 3, "new")];
         assert_eq!(step(&changed), ["old", "new"]);
         assert_eq!(step(&[("b", 3, "newer")]), ["new"]);
-        // What the step before has not looked at is read again.
+        // A Work that the step before has not looked at is read again.
         assert_eq!(step(&[("a", 1, "new")]), ["new"]);
     }
 }

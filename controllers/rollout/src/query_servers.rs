@@ -16,7 +16,7 @@ use crate::prometheus::{MAX_ANSWER_BYTES, QueryRequest, QuerySource, failure_tex
 /// How long a server may take for an answer.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What answers queries beside the members in push mode.
+/// The servers that answer queries, beside the members in push mode.
 #[derive(Clone, Default)]
 pub struct QueryServers {
     /// The Prometheus of the control plane.

@@ -207,7 +207,7 @@ fn has_same_works(old: &RolloutStatus, new: &RolloutStatus) -> bool {
         && replicas(old).eq(replicas(new))
 }
 
-/// What the clusters of a template may have: name, revision and percentage of the batch.
+/// Each cluster of a template with the revision and the percentage of the batch that it may have.
 fn clusters(status: &RolloutStatus) -> impl Iterator<Item = (&str, &str, i64)> {
     let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
     let clusters = clusters.filter(|cluster| cluster.phase != RolloutPhase::Skipped);

@@ -16,7 +16,7 @@ use crate::observed_works::ObservedWorks;
 pub(crate) struct TargetObserver {
     clusters: ClusterLister,
     works: Informer,
-    /// What the last step of each rollout, by key, has read.
+    /// The Works that the last step of each rollout, by key, has read.
     observed_works: Mutex<HashMap<String, ObservedWorks>>,
 }
 

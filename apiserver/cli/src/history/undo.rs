@@ -52,7 +52,7 @@ pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Res
         let restored = retry_on_conflict(|| async {
             let policy = template.changed_policy(&binding, &view).await;
             let policy = policy.with_context(refusal)?;
-            // What is refused for the binding is refused before the policy is written.
+            // A refusal for the binding has to come before the policy is written.
             template.restore_binding(&plan, true).await?;
             template.restore_policy(&policy, placement, dry_run).await?;
             Ok(policy.object.meta().key())

@@ -1,6 +1,7 @@
 //! The tools that read: each answers what its command prints.
 
 use anyhow::bail;
+use clap::Args;
 use client::TaskGroup;
 use client::remote::RemoteApi;
 
@@ -20,14 +21,19 @@ use crate::why::{self, WhyArgs};
 const MAX_LISTED: u64 = 100;
 
 impl FleetServer {
+    /// The arguments of a command that describes a resource with all columns.
+    fn wide_arguments<A: Args>(&self, input: ResourceInput) -> anyhow::Result<A> {
+        let mut flags = flag("--namespace", input.namespace.as_deref());
+        flags.push("--output=wide".to_owned());
+        self.arguments.command_arguments(flags, &[input.resource])
+    }
+
     pub(super) async fn why(
         &self,
         input: ResourceInput,
         tasks: &TaskGroup,
     ) -> anyhow::Result<ToolAnswer> {
-        let flags = flag("--namespace", input.namespace.as_deref());
-        let flags = [flags, vec!["--output=wide".to_owned()]].concat();
-        let arguments: WhyArgs = self.arguments.command_arguments(flags, &[input.resource])?;
+        let arguments: WhyArgs = self.wide_arguments(input)?;
         Ok(why::explain(&arguments, tasks).await?.into())
     }
 
@@ -36,9 +42,7 @@ impl FleetServer {
         input: ResourceInput,
         tasks: &TaskGroup,
     ) -> anyhow::Result<ToolAnswer> {
-        let flags = flag("--namespace", input.namespace.as_deref());
-        let flags = [flags, vec!["--output=wide".to_owned()]].concat();
-        let arguments: HistoryArgs = self.arguments.command_arguments(flags, &[input.resource])?;
+        let arguments: HistoryArgs = self.wide_arguments(input)?;
         Ok(match history::describe(&arguments, tasks).await? {
             HistoryDescription::Entries(text) | HistoryDescription::NotMoved(text) => text.into(),
         })
