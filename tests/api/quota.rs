@@ -117,7 +117,18 @@ fn limit_ranges_set_defaults_and_limits() {
     ]);
     let range = json!({"metadata": {"name": "l"}, "spec": {"limits": limits}});
     assert_eq!(create(&server, "limits", "limitranges", &range).0, 201);
-    let reply = server.post("/api/v1/namespaces/limits/pods", &pod("p", json!({})));
+    let pods = "/api/v1/namespaces/limits/pods";
+    let trial = || {
+        let path = format!("{pods}?dryRun=All");
+        server.post(&path, &pod("p", json!({}))).json()
+    };
+    let start = Instant::now();
+    // The server reads LimitRanges from its cache, which has a new one soon.
+    while trial()["spec"]["containers"][0]["resources"] == json!({}) {
+        assert!(start.elapsed() < TIMEOUT, "the LimitRange does not apply");
+        harness::sleep_blocking(Duration::from_millis(20));
+    }
+    let reply = server.post(pods, &pod("p", json!({})));
     assert_eq!(reply.code, 201, "{}", reply.text());
     let created = reply.json();
     assert_eq!(
