@@ -129,7 +129,8 @@ impl AgentCsrApprovingController {
         };
         if self.mode == AgentRegistrationMode::Karmada {
             if !renews && check_cluster_name(cluster).is_ok() {
-                create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
+                create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE, &request.key)
+                    .await?;
             }
             if let Some(role) = self.registration(cluster).await? {
                 self.record_on_role(cluster, &role, request, None).await?;
@@ -193,7 +194,7 @@ impl AgentCsrApprovingController {
             (CertificateDecision::Approve | CertificateDecision::BindAndApprove, _) => {}
             _ => return Ok(decision),
         }
-        create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
+        create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE, &request.key).await?;
         complete_generated_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
         let Some(role) = self.registration(cluster).await? else {
             return Err(Error::Protocol(format!(

@@ -17,7 +17,7 @@ use super::monitor::{LEASE_NAMESPACE, LEASES};
 use crate::NAMESPACES;
 use crate::fixture::{ClustersFixture, cluster, ready_condition, taint_keys};
 use crate::join::objects::CLUSTER_ROLES;
-use crate::register::complete_generated_roles;
+use crate::register::{complete_generated_roles, create_agent_roles};
 
 fn finalizers(of: &Value) -> &Value {
     &of["metadata"]["finalizers"]
@@ -308,6 +308,18 @@ async fn the_rights_of_an_agent_end_though_it_keeps_its_cluster() {
     assert_eq!(finalizers(&work.unwrap()), &json!(["x"]));
     assert!(fixture.cluster("p1").is_object());
     fixture.tasks.stop().await;
+}
+
+// proves: AGT-former
+#[tokio::test]
+async fn a_registration_admits_its_own_certificate_from_the_beginning() {
+    let host = FakeApi::new();
+    create_agent_roles(&*host, "m1", AGENT_SECRET_NAMESPACE, "SHA256=own")
+        .await
+        .unwrap();
+    let role = host.get_object(&CLUSTER_ROLES, "", &agent_role_name("m1"));
+    let annotations = role.unwrap()["metadata"]["annotations"].clone();
+    assert_eq!(annotations, json!({AGENT_PUBLIC_KEYS: "SHA256=own"}));
 }
 
 // proves: AGT-generator

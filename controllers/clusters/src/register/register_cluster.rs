@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use karmada_api::agents::{AgentRegistration, agent_rbac, karmadactl_agent_rbac};
 use karmada_api::resources::CLUSTERS;
-use machinery::agent_user::AGENT_PUBLIC_KEYS;
+use machinery::agent_user::{AGENT_PUBLIC_KEYS, agent_role_name};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
@@ -90,14 +90,19 @@ pub async fn refuse_registered(
     Ok(())
 }
 
-/// Creates the roles of the agent, with their namespaces.
+/// Creates the roles of the agent, with their namespaces. The registration admits the certificate with
+/// this public key from its first moment, and no certificate of an earlier one.
 pub async fn create_agent_roles(
     control: &dyn Api,
     cluster: &str,
     cluster_namespace: &str,
+    public_key: &str,
 ) -> Result<(), Error> {
-    for object in agent_rbac(cluster, cluster_namespace) {
+    for mut object in agent_rbac(cluster, cluster_namespace) {
         let namespace = object.namespace.as_str();
+        if *object.resource == CLUSTER_ROLES && object.name == agent_role_name(cluster) {
+            object.body["metadata"]["annotations"] = json!({AGENT_PUBLIC_KEYS: public_key});
+        }
         if !namespace.is_empty() {
             let body = objects::namespace(namespace);
             create_if_absent(control, &NAMESPACES, "", body).await?;
