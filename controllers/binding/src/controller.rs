@@ -300,6 +300,7 @@ impl BindingController {
     async fn sync_binding(&self, binding: &Object) -> Result<ReconcileAction, Error> {
         let view = binding.decode::<ResourceBinding>()?;
         let gate = self.namespace_gates.clusters_of(binding.namespace());
+        let gate = gate.await?;
         let template_uid = &view.spec.resource.uid;
         let Some(mut kept) = self.revisions.kept_replicas(binding, template_uid) else {
             // The event of the Rollout leads here again.

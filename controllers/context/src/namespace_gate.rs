@@ -5,8 +5,9 @@
 //! bindings in a namespace must not go around it, and Karmada's clients see its schema unchanged.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use client::{Informer, InformerEvent};
+use client::{Api, Informer, InformerEvent, ResourcePath, ignore_not_found};
 use karmada_api::resources::CLUSTER_BINDINGS;
 use karmada_api::well_known_keys::{NAMESPACE_GATE, SKIP_AUTO_PROPAGATION};
 use karmada_api::{ResourceBinding, names};
@@ -20,6 +21,7 @@ const NAMESPACE_KIND: &str = "Namespace";
 /// The gates of all namespaces. Clones share the informers.
 #[derive(Clone)]
 pub struct NamespaceGates {
+    api: Arc<dyn Api>,
     namespaces: Informer,
     cluster_bindings: Informer,
 }
@@ -27,6 +29,7 @@ pub struct NamespaceGates {
 impl NamespaceGates {
     pub fn new(context: &PropagationContext) -> Self {
         Self {
+            api: Arc::clone(&context.controller.control_plane),
             namespaces: context.controller.informer(&NAMESPACES),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
         }
@@ -38,14 +41,23 @@ impl NamespaceGates {
     }
 
     /// The clusters to which a namespace restricts its contents, by name; `None` if it does not.
-    pub fn clusters_of(&self, namespace: &str) -> Option<Vec<String>> {
+    ///
+    /// A namespace is older than its contents. If the cache does not have it yet, the API server is
+    /// asked: without its gate the contents would go to other clusters, and be deleted there later.
+    pub async fn clusters_of(&self, namespace: &str) -> client::Result<Option<Vec<String>>> {
         if namespace.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let object = self.namespaces.get("", namespace)?;
+        let object = match self.namespaces.get("", namespace) {
+            Some(object) => Some(object),
+            None => {
+                let at = ResourcePath::object(&NAMESPACES, "", namespace);
+                ignore_not_found(self.api.get(at).await)?
+            }
+        };
         let binding = names::binding_name(NAMESPACE_KIND, namespace);
         let binding = self.cluster_bindings.get("", &binding);
-        gated_clusters(&object, binding.as_ref())
+        Ok(object.and_then(|object| gated_clusters(&object, binding.as_ref())))
     }
 
     /// Calls `handler` with the name of a namespace whose contents may go elsewhere than before.

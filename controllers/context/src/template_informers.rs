@@ -397,6 +397,19 @@ impl TemplateInformers {
 
     /// The keys of all templates of some kinds.
     pub fn list_keys(&self, matches: impl Fn(&Gvk) -> bool) -> Vec<TemplateKey> {
+        self.list_keys_where(matches, |_| true)
+    }
+
+    /// The keys of all templates in a namespace.
+    pub fn list_keys_in_namespace(&self, namespace: &str) -> Vec<TemplateKey> {
+        self.list_keys_where(|_| true, |object| object.namespace() == namespace)
+    }
+
+    fn list_keys_where(
+        &self,
+        matches: impl Fn(&Gvk) -> bool,
+        condition: impl Fn(&Object) -> bool,
+    ) -> Vec<TemplateKey> {
         let followed = self.kind_informers.lock();
         let some = followed
             .values()
@@ -405,7 +418,7 @@ impl TemplateInformers {
         some.flat_map(|kind| {
             let objects = kind
                 .informer
-                .list_where(|o| self.namespace_filter.allows(o.namespace()));
+                .list_where(|o| self.namespace_filter.allows(o.namespace()) && condition(o));
             let key = |o: Object| TemplateKey {
                 gvr: kind.mapping.gvr.clone(),
                 name: o.meta().key(),

@@ -61,10 +61,11 @@ impl ResourceDetector {
             }
             _ => None,
         };
+        let namespace_gate = self.namespace_gates.clusters_of(template.namespace());
         Ok(InterpretedTemplate {
             replicas: wants,
             priority,
-            namespace_gate: self.namespace_gates.clusters_of(template.namespace()),
+            namespace_gate: namespace_gate.await?,
             record_affinity_groups: self.is_enabled(KarmadaFeature::WorkloadAffinity),
             replica_preference: self.replica_preference(served.kind(), template),
         })

@@ -5,14 +5,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use client::TaskGroup;
-use controller_context::TemplateKey;
 use flotilla_runtime::{ReconcileAction, run_workers};
-use karmada_api::ResourceBinding;
 
-use crate::controller::{ResourceDetector, TemplateReconcileTrigger, namespaced_name};
+use crate::controller::{ResourceDetector, TemplateReconcileTrigger};
 
-/// Bindings between two yields to other tasks.
-const YIELD_EVERY_BINDINGS: usize = 256;
+/// Templates between two yields to other tasks.
+const YIELD_EVERY_TEMPLATES: usize = 256;
 
 impl ResourceDetector {
     pub(crate) fn add_namespace_event_handlers(self: &Arc<Self>) {
@@ -38,30 +36,61 @@ impl ResourceDetector {
         );
     }
 
-    /// Enqueues the templates of a namespace that have bindings.
+    /// Enqueues the templates of a namespace. One that was placed a moment ago may have no binding in the
+    /// cache yet.
     async fn enqueue_namespace(&self, namespace: &str) {
         let trigger = TemplateReconcileTrigger {
             template_changed: false,
             by_karmada: false,
         };
-        let bindings = self.bindings.list_namespace(namespace);
-        for chunk in bindings.chunks(YIELD_EVERY_BINDINGS) {
-            for binding in chunk {
-                let Ok(view) = binding.decode::<ResourceBinding>() else {
-                    continue;
-                };
-                let of = &view.spec.resource;
-                let mapper = &self.templates.rest_mapper;
-                if let Some(served) = mapper.find(&of.api_version, &of.kind) {
-                    let key = TemplateKey {
-                        gvr: served.gvr.clone(),
-                        name: namespaced_name(&of.namespace, &of.name),
-                    };
-                    self.applied_policies.invalidate(&key);
-                    self.enqueue(key, trigger, true);
-                }
+        let keys = self.templates.list_keys_in_namespace(namespace);
+        for chunk in keys.chunks(YIELD_EVERY_TEMPLATES) {
+            for key in chunk {
+                self.applied_policies.invalidate(key);
+                self.enqueue(key.clone(), trigger, true);
             }
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use controller_context::TemplateKey;
+    use controller_testing::{DEPLOYMENTS, FederationFixture, NAMESPACES, deployment};
+    use karmada_api::well_known_keys::{NAMESPACE_GATE, SKIP_AUTO_PROPAGATION};
+    use serde_json::json;
+
+    use crate::controller::tests::detector_without_workers;
+
+    // proves: DET-namespace-gate-changes
+    #[tokio::test]
+    async fn a_template_follows_the_gate_although_its_binding_is_not_cached_yet() {
+        let mut plane = FederationFixture::new();
+        plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+        let detector = detector_without_workers(&mut plane).await;
+        detector.reconcile_queued().await;
+        detector.enqueue_namespace("other").await;
+        assert!(detector.queue.is_empty());
+        detector.enqueue_namespace("n").await;
+        assert!(!detector.queue.is_empty());
+        let key = TemplateKey {
+            gvr: DEPLOYMENTS.clone(),
+            name: "n/web".into(),
+        };
+        assert_eq!(detector.queue.get().await, Some(key));
+    }
+
+    // proves: DET-namespace-gate
+    #[tokio::test]
+    async fn a_namespace_has_its_gate_although_it_is_not_cached_yet() {
+        let mut plane = FederationFixture::new();
+        let detector = detector_without_workers(&mut plane).await;
+        let metadata = json!({"name": "n", "annotations": {NAMESPACE_GATE: "true"},
+            "labels": {SKIP_AUTO_PROPAGATION: "true"}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        plane.control_plane.seed(&NAMESPACES, namespace);
+        let clusters = detector.namespace_gates.clusters_of("n").await;
+        assert_eq!(clusters.unwrap(), Some(vec![]));
     }
 }
