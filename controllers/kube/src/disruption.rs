@@ -251,10 +251,17 @@ impl DisruptionController {
         let resource = self.rest_mapper.resource_for(kind).await;
         let resource = resource.map_err(|e| e.to_string())?;
         let at = ResourcePath::object(&resource, namespace, &owner.name);
-        match self.api.get_cached(at.subresource(subresource)).await {
-            Ok(object) => Ok((object.uid() == &*owner.uid).then_some(object)),
+        let is_owner = |object: &Object| object.uid() == &*owner.uid;
+        if let Ok(object) = self.api.get_cached(at.subresource(subresource)).await
+            && is_owner(&object)
+        {
+            return Ok(Some(object));
+        }
+        // An owner is older than its pods, and nothing leads here again when the cache has it at last.
+        match self.api.get(at.subresource(subresource)).await {
+            Ok(object) => Ok(Some(object).filter(is_owner)),
             Err(e) if e.is_not_found() && subresource.is_empty() => Ok(None),
-            Err(e) if e.is_not_found() => match self.api.get_cached(at).await {
+            Err(e) if e.is_not_found() => match self.api.get(at).await {
                 Err(e) if e.is_not_found() => Ok(None),
                 Err(e) => Err(e.to_string()),
                 Ok(_) => Err(format!(
