@@ -1,8 +1,6 @@
 //! The rights of a bootstrap token and of the agent of a cluster: with the certificates that a
 //! server issues, each thing is tried against another cluster and against all.
 
-use std::time::{Duration, Instant};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use harness::certificate_requests::certificate_request;
@@ -10,6 +8,7 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use serde_json::{Value, json};
 
 use crate::api::bootstrap_tokens::create_token;
+use crate::api::http_requests::wait_until;
 use crate::api::test_server::ApiTestServer;
 
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -18,7 +17,6 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/le
 const SERVICES: &str = "/api/v1/services";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const TIMEOUT: Duration = Duration::from_secs(90);
 const REGISTRATION: &str = r#"{"provider":"","region":"north","zones":[]}"#;
 
 /// A request for the certificate of an agent, with the token; returns its status when it is decided,
@@ -55,17 +53,6 @@ fn signing_request(name: &str, cluster: &str) -> (Value, String) {
             "request": STANDARD.encode(request.request_pem), "expirationSeconds": 31_536_000,
             "usages": ["digital signature", "key encipherment", "client auth"]}});
     (body, request.key_pem)
-}
-
-fn wait_until<T>(description: &str, poll: impl Fn() -> Option<T>) -> T {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(poll) = poll() {
-            return poll;
-        }
-        assert!(Instant::now() < end, "never: {description}");
-        harness::sleep_blocking(Duration::from_millis(20));
-    }
 }
 
 /// A client with an issued certificate.
@@ -319,7 +306,7 @@ fn an_agent_reads_nothing_of_other_clusters() {
         let names: Vec<&Value> = names.map(|item| &item["metadata"]["name"]).collect();
         assert_eq!(names, vec!["reader-a"; expected], "{query}");
     }
-    let watch = "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let watch = "?watch=1&timeoutSeconds=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let watched = agent.send("GET", &format!("{CLUSTERS}{watch}"), &Value::Null);
     assert!(watched.text().contains("reader-a"), "{}", watched.text());
     assert!(!watched.text().contains("reader-b"), "{}", watched.text());

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,13 +11,13 @@ use harness::certificate_requests::certificate_request;
 use harness::raw_http::{RawHttpRequest, RawHttpResponse};
 use serde_json::{Value, json};
 
+use crate::api::http_requests::wait_until;
 use crate::api::test_server::{ApiTestServer, BINARY};
 
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn flotilla(kubeconfig: &Path, line: &str) -> (bool, String, String) {
     let output = Command::new(BINARY)
@@ -56,17 +55,6 @@ fn review(server: &ApiTestServer, token: &str) -> RawHttpResponse {
     request_with(server, token, "POST", REVIEW)
         .json(&json!({}))
         .send()
-}
-
-fn wait_until<T>(description: &str, poll: impl Fn() -> Option<T>) -> T {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(poll) = poll() {
-            return poll;
-        }
-        assert!(Instant::now() < end, "never: {description}");
-        harness::sleep_blocking(Duration::from_millis(20));
-    }
 }
 
 fn cluster_info(server: &ApiTestServer) -> Value {

@@ -153,7 +153,7 @@ fn a_webhook_converts_what_is_read_and_written() {
     let read = server.get(&format!("{}/b", path("v1"))).json();
     assert_eq!(read["spec"], json!({"host": "y"}));
 
-    let query = format!("{}?watch=1&resourceVersion=0&timeoutSeconds=1", path("v2"));
+    let query = format!("{}?watch=1&resourceVersion=0&timeoutSeconds=5", path("v2"));
     let frames = server.get(&query).text();
     let frames: Vec<Value> = frames
         .lines()

@@ -7,6 +7,7 @@ use crate::api::kubectl::{
 #[test]
 fn generators_create_objects() {
     with_each_kubectl("generators", |kubectl| {
+        kubectl.wait_for_exit_code("get configmap kube-root-ca.crt", 0);
         kubectl.run_commands(&[
             succeeds("create namespace NS-more", &["namespace/NS-more created"]),
             succeeds(

@@ -151,7 +151,7 @@ fn check_accepted(server: &ApiTestServer, depth: usize) {
             ),
             (
                 "GET",
-                &*format!("{PATH}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={name}"),
+                &*format!("{PATH}?watch=true&timeoutSeconds=5&fieldSelector=metadata.name={name}"),
                 JSON,
                 String::new(),
                 200,

@@ -77,6 +77,7 @@ fn a_constrained_permission_is_for_an_identity_and_what_is_done_as_it() {
     let dir = server.create_dir("constrained");
     with_each_kubectl("constrained", |kubectl| {
         let (label, namespace) = (&kubectl.label, &kubectl.namespace);
+        kubectl.wait_for_exit_code("get configmap kube-root-ca.crt", 0);
         kubectl.output("create serviceaccount robot");
         let robot = kubeconfig_of_robot(&server, kubectl, &dir);
         let roles = ROLES.replace("LABEL", label).replace("NS", namespace);

@@ -40,7 +40,7 @@ fn a_watch_sends_each_change_once_and_ends_cleanly() {
     let list = test_server.get(path).json();
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
     let query =
-        format!("{path}?watch=1&resourceVersion={from}&timeoutSeconds=3&labelSelector=!hidden");
+        format!("{path}?watch=1&resourceVersion={from}&timeoutSeconds=5&labelSelector=!hidden");
     let request = test_server.request("GET", &query);
     let mut stream = request.header("accept-encoding", "gzip").send_streaming();
     assert_eq!((stream.code, stream.chunked), (200, true));

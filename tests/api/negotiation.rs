@@ -301,7 +301,7 @@ fn watches_may_be_protobuf() {
     let path = "/api/v1/namespaces/frames-of-protobuf/configmaps";
     let map = json!({"metadata": {"name": "m"}, "data": {"key": "value"}});
     assert_eq!(test_server.post(path, &map).code, 201);
-    let query = "watch=1&timeoutSeconds=2&allowWatchBookmarks=true&sendInitialEvents=true\
+    let query = "watch=1&timeoutSeconds=5&allowWatchBookmarks=true&sendInitialEvents=true\
         &resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Dm";
     for (accept, content) in [
         (PROTOBUF.to_owned(), "value"),

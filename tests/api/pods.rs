@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::api::http_requests::wait_until;
 use crate::api::test_server::ApiTestServer;
 
 /// How long the status of a budget may take to be recalculated.
@@ -393,6 +394,37 @@ fn objects_get_the_default_classes() {
     ] {
         create(&server, path, &body);
     }
+    let classed = |name: &str, class: &str, more: Value| {
+        let mut pod = pod(name, "a", "");
+        pod["spec"]["priorityClassName"] = class.into();
+        pod["spec"]
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        server.post(&core("pods"), &pod)
+    };
+    // The server reads classes from its caches, which have new ones soon.
+    for (path, body, class) in [
+        (
+            core("persistentvolumeclaims"),
+            claim("b"),
+            "/spec/storageClassName",
+        ),
+        (ingresses.to_owned(), ingress("b"), "/spec/ingressClassName"),
+        (core("pods"), pod("b", "a", ""), "/spec/priorityClassName"),
+    ] {
+        let path = format!("{path}?dryRun=All");
+        wait_until(&path, || {
+            let reply = server.post(&path, &body).json();
+            reply
+                .pointer(class)
+                .is_some_and(|name| *name != "")
+                .then_some(())
+        });
+    }
+    let high = wait_until("the class high", || {
+        Some(classed("c", "high", json!({}))).filter(|reply| reply.code == 201)
+    });
     let claimed = create(&server, &core("persistentvolumeclaims"), &claim("b"));
     assert_eq!(claimed["spec"]["storageClassName"], "fast");
     let mut none = claim("c");
@@ -410,19 +442,10 @@ fn objects_get_the_default_classes() {
         &spec["priorityClassName"],
     );
     assert_eq!(actual, (&json!(7), &json!("Never"), &json!("usual")));
-    let classed = |name: &str, class: &str, more: Value| {
-        let mut pod = pod(name, "a", "");
-        pod["spec"]["priorityClassName"] = class.into();
-        pod["spec"]
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        server.post(&core("pods"), &pod)
-    };
     // The classes of system pods exist from the start.
     let system = classed("s", "system-node-critical", json!({})).json();
     assert_eq!(system["spec"]["priority"], 2_000_001_000);
-    let high = classed("c", "high", json!({})).json();
+    let high = high.json();
     assert_eq!(
         (&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]),
         (&json!(100), &json!("PreemptLowerPriority"))

@@ -104,7 +104,7 @@ fn a_web_socket_gets_one_message_per_event() {
     };
     create("a");
     create("b");
-    let watch = format!("{path}?watch=1&timeoutSeconds=2");
+    let watch = format!("{path}?watch=1&timeoutSeconds=5");
     let mut stream = open_web_socket(&server, &watch, "application/json");
     assert_eq!(stream.code, 101);
     let accepted = stream.header("sec-websocket-accept");

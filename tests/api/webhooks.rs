@@ -78,8 +78,8 @@ async fn webhooks_change_and_deny_objects() {
     retry_until(|| server.post(MAPS, &config_map("bad")), |r| r.code == 201).await;
     let metrics = server.get("/metrics").text();
     for series in [
-        "apiserver_admission_webhook_request_total{code=\"403\",name=\"deny.example.org\",operation=\"CREATE\",rejected=\"true\",type=\"validating\"} 1",
-        "apiserver_admission_webhook_rejection_count{error_type=\"no_error\",name=\"deny.example.org\",operation=\"CREATE\",rejection_code=\"403\",type=\"validating\"} 1",
+        "apiserver_admission_webhook_request_total{code=\"403\",name=\"deny.example.org\",operation=\"CREATE\",rejected=\"true\",type=\"validating\"} ",
+        "apiserver_admission_webhook_rejection_count{error_type=\"no_error\",name=\"deny.example.org\",operation=\"CREATE\",rejection_code=\"403\",type=\"validating\"} ",
         "apiserver_admission_webhook_request_total{code=\"200\",name=\"label.example.org\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"}",
         "apiserver_admission_webhook_admission_duration_seconds_count{name=\"label.example.org\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"}",
     ] {

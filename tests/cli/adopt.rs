@@ -25,6 +25,10 @@ pub(crate) async fn identities(
     for kind in kinds {
         for object in member.list(kind, namespace).await {
             let metadata = &object["metadata"];
+            // Every namespace has it, soon.
+            if metadata["name"] == "kube-root-ca.crt" {
+                continue;
+            }
             let key = format!("{} {}", kind.resource, metadata["name"]);
             let template = object["spec"]["template"].clone();
             let identity = (metadata["uid"].clone(), template);

@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use harness::daemon::{parent_bound_command, spawn_bound};
 use harness::tools;
 
-use crate::cli::fixture::BINARY;
+use crate::cli::fixture::{BINARY, TIMEOUT};
 
 /// The lines below the ready line.
 const PRINTED_LINES: usize = 5;
@@ -38,6 +39,7 @@ fn the_steps_that_up_prints_work() {
     let steps = printed.iter().filter_map(|line| line.strip_prefix("  "));
     let steps: Vec<&str> = steps.collect();
     assert_eq!(steps.len(), PRINTED_LINES - 1, "{printed:?}");
+    wait_until_members_answer(&dir.path().join("fleet/kubeconfig"));
     let output = Command::new("sh")
         .args(["-e", "-c", &steps.join("\n")])
         .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
@@ -50,4 +52,16 @@ fn the_steps_that_up_prints_work() {
     let _ = up.wait();
     assert!(output.status.success(), "{steps:?}: {text}{errors}");
     assert!(text.contains("Deployment default/hello"), "{text}");
+}
+
+/// The members have the rights of the impersonator in caches of their own.
+fn wait_until_members_answer(kubeconfig: &Path) {
+    let end = Instant::now() + TIMEOUT;
+    let mut command = Command::new(BINARY);
+    command.args(["get", "namespaces", "-s", "members"]);
+    command.env("KUBECONFIG", kubeconfig);
+    while !harness::process::run(&command).status.success() {
+        assert!(Instant::now() < end, "the members do not answer");
+        harness::sleep_blocking(Duration::from_millis(100));
+    }
 }

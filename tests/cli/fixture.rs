@@ -260,6 +260,10 @@ impl CliFixture {
         self.run(&line).succeeded();
         let ready = format!("get cluster {name} --no-headers");
         self.wait_for_output(&ready, |out| out.contains(" True "));
+        // The member has the rights of the impersonator in a cache of its own.
+        self.wait_for_output(&format!("get namespaces -C {name}"), |out| {
+            out.contains("kube-system")
+        });
         member
     }
 

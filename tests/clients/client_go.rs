@@ -8,7 +8,7 @@ use crate::clients::{RestartableServer, StandaloneServer, run_over_restart};
 fn a_client_go_program_works_over_a_restart() {
     let mut server = StandaloneServer::start();
     if let Some(names) = run(&mut server, "built-in") {
-        assert_eq!(names, ["a", "after", "applied", "kube-root-ca.crt"]);
+        assert_eq!(names, ["a", "after", "applied"]);
     }
 }
 

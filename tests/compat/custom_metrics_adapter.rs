@@ -9,14 +9,13 @@ use harness::kubectl::{Kubectl, succeeds};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::compat::metrics_adapter::{MetricsAdapterFleet, wait_until, warnings};
+use crate::compat::metrics_adapter::{BARE, MetricsAdapterFleet, wait_until, warnings};
 use crate::compat::test_server::CompatTestServer;
 
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io/v1beta2";
 const CUSTOM_V1BETA1: &str = "/apis/custom.metrics.k8s.io/v1beta1";
 const REQUESTS: &str = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/requests";
 const EXTERNAL: &str = "/apis/external.metrics.k8s.io/v1beta1";
-const BARE: &str = "299 - \"cluster(bare): metrics API not available\"";
 
 /// Sets the metric of an object in a simulated member.
 async fn set_metric(member: &HttpTestClient, object: &str, metric: &str, value: &str) {

@@ -245,6 +245,11 @@ async fn register(server: &CompatTestServer) -> HttpTestClient {
 async fn start_agent(agent: &HttpTestClient) {
     let agent = checker("karmada-agent", agent);
     let list = [("/kind", json!("ClusterList"))];
+    // The authorizer reads the keys of a registration from its cache.
+    let is_admitted = |reply: &HttpTestResponse| reply.code == 200;
+    agent
+        .get_until(CLUSTERS_PATH, "admitted", is_admitted)
+        .await;
     agent.get(CLUSTERS_PATH, 200, &list).await;
     agent
         .get("/api/v1/namespaces/karmada-cluster", 200, &[])

@@ -16,6 +16,7 @@ use crate::compat::karmadactl;
 use crate::compat::test_server::CompatTestServer;
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
+pub(crate) const BARE: &str = "299 - \"cluster(bare): metrics API not available\"";
 const PODS: &str = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods";
 const NO_METRICS: &[&str] = &["--resource-metrics=false", "--custom-metrics=false"];
 const CLUSTER: &str = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
@@ -83,6 +84,9 @@ impl MetricsAdapterFleet {
             wait_until(&control.admin, &format!("{CLUSTERS_PATH}/{name}"), is_ready).await;
             members.push(member);
         }
+        // Each member has the rights of its account in a cache of its own.
+        let are_asked = |reply: &HttpTestResponse| warnings(reply) == [BARE];
+        wait_until(&control.admin, PODS, are_asked).await;
         Self {
             control: Arc::new(control),
             members,
@@ -124,8 +128,7 @@ async fn the_control_plane_serves_the_metrics_of_all_members() {
     let merged = ["both m1", "both m2", "first m1", "second m2"];
     assert_eq!(origins(&list.json()), merged);
     assert_eq!(list.json()["kind"], "PodMetricsList");
-    let bare = "299 - \"cluster(bare): metrics API not available\"";
-    assert_eq!(warnings(&list), [bare]);
+    assert_eq!(warnings(&list), [BARE]);
     let nodes = fleet.get(&format!("{METRICS}/nodes")).await.json();
     assert_eq!(origins(&nodes), ["node-0 m1", "node-0 m2"]);
     for (query, expected) in [

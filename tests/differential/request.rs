@@ -7,7 +7,7 @@
 //! | GET, POST, PUT, DELETE | the same; a POST or PUT gets apiVersion, kind and name unless the body has the key; null leaves them out |
 //! | MERGE, JSON, STRATEGIC | PATCH of that type |
 //! | APPLY:manager, APPLY:manager! | PATCH by server-side apply; `!` forces; the body is completed as that of a PUT |
-//! | WATCH | GET with `watch=1`, until the server ends it after a second |
+//! | WATCH | GET with `watch=1`, until the server ends it after three seconds |
 //! | CRD | creates the definition of this plural in its short form on both servers |
 //!
 //! A path `v1/things/a` is in the namespace of the case and the group of the theme,
@@ -112,7 +112,7 @@ fn request(
         "WATCH" => {
             add_query(&mut path, "watch=1");
             if !path.contains("timeoutSeconds") {
-                add_query(&mut path, "timeoutSeconds=1");
+                add_query(&mut path, "timeoutSeconds=3");
             }
             ("GET", "", false)
         }

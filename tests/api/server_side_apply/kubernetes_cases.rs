@@ -84,7 +84,7 @@ fn writes_without_a_change_are_no_events() {
 
     let changed = fixture.written("PATCH", &path, MERGE, &json!({"spec": {"paused": true}}));
     let collection = path.trim_end_matches("/web");
-    let watch = format!("{collection}?watch=true&resourceVersion={version}&timeoutSeconds=1");
+    let watch = format!("{collection}?watch=true&resourceVersion={version}&timeoutSeconds=5");
     let events = fixture.server.get(&watch).text();
     let events: Vec<Value> = events
         .lines()
