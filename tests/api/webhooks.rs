@@ -218,6 +218,8 @@ async fn webhooks_are_called_for_subresources() {
     assert_eq!(created.code, 201, "{}", created.text());
     retry_until(scale, |r| r.json()["spec"]["replicas"] == 3).await;
 
+    let account = "/api/v1/namespaces/hooked/serviceaccounts/default";
+    retry_until(|| server.get(account), |r| r.code == 200).await;
     for (path, body, subresource, kind, operation) in [
         (
             "/api/v1/namespaces/hooked/pods/p/eviction",
@@ -227,7 +229,7 @@ async fn webhooks_are_called_for_subresources() {
             "CREATE",
         ),
         (
-            "/api/v1/namespaces/hooked/serviceaccounts/default/token",
+            &format!("{account}/token"),
             json!({"spec": {"audiences": []}}),
             "token",
             "TokenRequest",

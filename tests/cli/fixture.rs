@@ -133,6 +133,25 @@ impl CliFixture {
         runtime.block_on(async { self.up.control_plane().create(object).await });
     }
 
+    /// Waits until the control plane refuses to create an object, in dry runs: it reads quotas from a
+    /// cache.
+    pub(crate) fn wait_until_refused(&self, resource: &Gvr, namespace: &str, object: &Value) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let control = self.up.control_plane();
+            let options = client::WriteOptions {
+                dry_run: true,
+                ..client::WriteOptions::default()
+            };
+            harness::api_server_client::wait_until("the refusal", async || {
+                let all = client::ResourcePath::collection(resource, namespace);
+                let created = control.api.create(all, object.clone().into(), &options);
+                created.await.is_err()
+            })
+            .await;
+        });
+    }
+
     /// Creates an object in `member1`.
     pub(crate) fn create_in_member(&self, object: Value) {
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,7 +1,7 @@
 //! `join` and `unjoin`: the checks before a join, and what a removal accounts for.
 
 use harness::https_server::FakeHttpsServer;
-use harness::objects::{CONFIG_MAPS, config_map, policy};
+use harness::objects::{CONFIG_MAPS, NAMESPACES, config_map, policy};
 use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 
@@ -90,6 +90,13 @@ fn the_examples_join_and_unjoin_a_cluster() {
         assert!(unjoined.contains(line), "{line:?} not in {unjoined}");
     }
     fixture.run("get cluster m1").failed_with("not found");
+    // A namespace that is being deleted takes no account.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let api = member.client();
+        api.wait_until_deleted(&NAMESPACES, "", "karmada-cluster")
+            .await;
+    });
     fixture.run_examples("join");
     fixture.run_examples("unjoin");
     let help = fixture.run("unjoin m1 --wait 0s");

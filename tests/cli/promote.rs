@@ -1,6 +1,6 @@
 //! `promote`: an object of a member becomes a template, and is adopted where it is.
 
-use harness::objects::{config_map, deployment, secret};
+use harness::objects::{SECRETS, config_map, deployment, secret};
 use serde_json::{Value, json};
 
 use crate::cli::fixture::CliFixture;
@@ -111,6 +111,9 @@ fn a_dependency_that_cannot_be_promoted_releases_those_before_it() {
     fixture.create(json!({"apiVersion": "v1", "kind": "ResourceQuota",
         "metadata": {"name": "no-secrets", "namespace": namespace},
         "spec": {"hard": {"secrets": "0"}}}));
+    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"generateName": "trial-", "namespace": namespace}});
+    fixture.wait_until_refused(&SECRETS, namespace, &secret);
     let line = format!("promote deployment app -n {namespace} -C member1 -d");
     fixture.run(&line).failed_with("exceeded quota: no-secrets");
     for object in ["configmap app-options", "deployment app"] {

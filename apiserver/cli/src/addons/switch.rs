@@ -136,7 +136,7 @@ impl SwitchAddonsArgs {
         enabled: bool,
     ) -> anyhow::Result<()> {
         let desired = if enabled { ENABLED } else { DISABLED };
-        let mut left = Vec::new();
+        let mut left = differences(addons, desired, &[]);
         let watching = map.watch_statuses(|statuses| {
             left = differences(addons, desired, &statuses);
             left.is_empty()
