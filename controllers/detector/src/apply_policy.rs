@@ -107,7 +107,8 @@ impl ResourceDetector {
             .map_err(Error::blocked)?;
         let (resource, informer) = self.binding_resource(&desired.namespace);
         let at = ResourcePath::object(resource, &desired.namespace, &desired.name);
-        let Some(existing) = informer.get(&desired.namespace, &desired.name) else {
+        let binding_key = namespaced_name(&desired.namespace, &desired.name);
+        let Some(existing) = self.read_binding(at, informer, &binding_key).await? else {
             let mut body = desired.to_new_binding();
             self.select_clusters(&mut body, &desired.placement, false)?;
             let options = WriteOptions::default();
@@ -139,10 +140,27 @@ impl ResourceDetector {
         if kept || scaled {
             self.select_clusters(&mut body, &desired.placement, scaled)?;
         }
-        self.api
-            .update(at, body.into(), &WriteOptions::default())
-            .await?;
+        let options = WriteOptions::default();
+        let written = self.api.update(at, body.into(), &options).await?;
+        let look = || informer.get_by_key(&binding_key);
+        self.binding_writes.expect(&binding_key, &written, look);
         Ok(true)
+    }
+
+    /// The binding, not older than the last update of this controller: an older copy may equal
+    /// what is desired again, and the update would stay.
+    async fn read_binding(
+        &self,
+        at: ResourcePath<'_>,
+        informer: &Informer,
+        key: &String,
+    ) -> Result<Option<Object>, Error> {
+        match informer.get_by_key(key) {
+            Some(copy) if self.binding_writes.is_ahead_of(key, &copy) => {
+                Ok(ignore_not_found(self.api.get(at).await)?)
+            }
+            cached => Ok(cached),
+        }
     }
 
     pub(crate) fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {

@@ -8,8 +8,8 @@ use controller_context::{
     Error, NamespaceGates, PropagationContext, TemplateInformers, TemplateKey,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, HostWorkloadFilter, LastAppliedVersionByKey, ReconcileAction,
-    RestMapping, Workqueue, run_workers,
+    ControllerName, EventRecorder, Expectations, HostWorkloadFilter, LastAppliedVersionByKey,
+    ReconcileAction, RestMapping, Workqueue, run_workers,
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::resources::{
@@ -67,6 +67,8 @@ pub struct ResourceDetector {
     pub(crate) replica_preferences: Informer,
     pub(crate) bindings: Informer,
     pub(crate) cluster_bindings: Informer,
+    /// The updates of bindings that the informers do not show yet.
+    pub(crate) binding_writes: Expectations<String>,
     pub(crate) namespace_gates: NamespaceGates,
     pub(crate) works: Informer,
     pub(crate) queue: Workqueue<TemplateKey>,
@@ -121,6 +123,7 @@ impl ResourceDetector {
             replica_preferences: context.controller.informer(&REPLICA_PREFERENCES),
             bindings: context.controller.informer(&BINDINGS),
             cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
+            binding_writes: Expectations::default(),
             namespace_gates: NamespaceGates::new(context),
             works: context.controller.informer(&WORKS),
             queue: Workqueue::new(),

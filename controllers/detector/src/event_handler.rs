@@ -73,9 +73,14 @@ impl ResourceDetector {
             informer.add_index(BY_CLAIM, claiming_policy_ids);
             let detector = Arc::downgrade(self);
             informer.add_event_handler(move |change| {
-                if let (Some(detector), Some(deleted), None) =
-                    (detector.upgrade(), change.old, change.new)
-                {
+                let Some(detector) = detector.upgrade() else {
+                    return;
+                };
+                let (key, writes) = (change.key(), &detector.binding_writes);
+                if !change.new.is_some_and(|new| writes.is_ahead_of(&key, new)) {
+                    writes.forget(&key);
+                }
+                if let (Some(deleted), None) = (change.old, change.new) {
                     detector.on_binding_deleted(deleted);
                 }
             });

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, Error};
 use controller_testing::{DEPLOYMENTS, deployment, policy, wait_until};
-use karmada_api::resources::{POLICIES, WORKS};
-use machinery::Status;
+use karmada_api::resources::{BINDINGS, POLICIES, WORKS};
+use machinery::{Gvr, Status};
 use serde_json::json;
 
 use crate::tests::{PropagationFixture, condition};
@@ -45,6 +45,53 @@ async fn a_recovery_is_written_though_the_cache_lacks_the_failure() {
     );
     plane.control_plane.resume_watches(&WORKS);
     plane.tasks.stop().await;
+}
+
+/// A template is scaled and scaled back before a watch delivers what was written for the first
+/// scale. The cached copy is what the second one needs all the while.
+async fn scale_and_scale_back_behind(paused: &Gvr) {
+    let plane = PropagationFixture::new();
+    plane.control_plane.seed(&POLICIES, policy(json!({})));
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.wait_until_applied("web").await;
+    let replicas = || {
+        let (object, field) = match *paused == BINDINGS {
+            true => (plane.binding("web-deployment"), "/spec/replicas"),
+            false => (
+                plane.work("m1", "web"),
+                "/spec/workload/manifests/0/spec/replicas",
+            ),
+        };
+        object.unwrap().pointer(field).cloned()
+    };
+    let before = replicas();
+    plane.control_plane.pause_watches(paused);
+    let scale = |count: i64| {
+        plane.edit(&DEPLOYMENTS, "web", |web| {
+            web["spec"]["replicas"] = count.into();
+            let generation = web["metadata"]["generation"].as_i64().unwrap_or(1);
+            web["metadata"]["generation"] = (generation + 1).into();
+        });
+    };
+    scale(8);
+    wait_until("the first scale", || replicas() != before).await;
+    scale(4);
+    wait_until("the second scale", || replicas() == before).await;
+    plane.control_plane.resume_watches(paused);
+    plane.tasks.stop().await;
+}
+
+// proves: DET-own-writes
+#[tokio::test]
+async fn a_binding_follows_a_template_that_changes_back() {
+    scale_and_scale_back_behind(&BINDINGS).await;
+}
+
+// proves: WRK-own-writes
+#[tokio::test]
+async fn a_work_follows_a_binding_that_changes_back() {
+    scale_and_scale_back_behind(&WORKS).await;
 }
 
 /// A late Work of a former leader, or of a reconciliation that ran while the binding was deleted.
