@@ -107,6 +107,8 @@ async fn serve_endpoint_slices(
             &data,
             "--client-ca-file",
             &ca,
+            // It has no Works, and would delete the slices that the host imports.
+            "--controllers=*,-endpointSlice",
         ];
         ServerProcess::start(BINARY, &arguments, &log)
     };

@@ -41,6 +41,9 @@ async fn start_agent(member: &SimulatedMember) -> ServerProcess {
             &control,
             "--kubeconfig",
             &member_kubeconfig,
+            // Other agents run beside it.
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
         ];
         ServerProcess::start(BINARY, &arguments, &log).0
     };

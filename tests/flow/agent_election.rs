@@ -13,8 +13,8 @@ use crate::flow::rollout::Rollout;
 const ELECTION: [&str; 5] = [
     "--leader-elect",
     "--leader-elect-resource-namespace=karmada-cluster",
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=5s",
     "--leader-elect-retry-period=500ms",
 ];
 

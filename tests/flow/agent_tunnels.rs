@@ -29,6 +29,7 @@ use crate::flow::pull_members::{NAME, PullFixture};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
+static ACCESS_REVIEWS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectaccessreviews");
 static NODE_METRICS: Gvr = Gvr::from_static("metrics.k8s.io", "v1beta1", "nodes");
 
 pub(crate) const NS: &str = "tunnel";
@@ -199,13 +200,13 @@ async fn the_proxy_reaches_a_member_through_its_agent() {
     assert!(lists.into_iter().all(|count| count.unwrap() == 2));
 
     // The control plane reads metrics through the tunnel, as the user of the request.
-    let metrics = fleet.control.list(&NODE_METRICS, "").await;
     let cluster = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
-    assert!(
-        metrics
-            .iter()
-            .any(|node| node.pointer(cluster) == Some(&NAME.into()))
-    );
+    wait_until("metrics of the member", async || {
+        let metrics = fleet.control.list(&NODE_METRICS, "").await;
+        let mut clusters = metrics.iter().map(|node| node.pointer(cluster));
+        clusters.any(|cluster| cluster == Some(&NAME.into()))
+    })
+    .await;
 
     // A watch gets events while it runs, ends with the connection, and can be opened again.
     let mut events = watch(&member, "tunneled").await;
@@ -244,7 +245,11 @@ async fn the_proxy_reaches_a_member_through_its_agent() {
     member.wait_until_reached().await;
     fleet.control.delete(&CLUSTERS, "", NAME).await;
     fleet.control.wait_until_deleted(&CLUSTERS, "", NAME).await;
-    refused_with(Err::<(), _>(member.failure().await.unwrap()), 404);
+    wait_until("the end of the proxy", async || {
+        let failure = member.failure().await;
+        matches!(failure, Some(Error::Status(status)) if status.code == 404)
+    })
+    .await;
 }
 
 // proves: TUN-identity, TUN-authorization
@@ -313,8 +318,12 @@ async fn another_certificate_of_the_agent_does_not_take_over_its_tunnel() {
         let path = path.clone();
         async move { client.post(&path, Bytes::new(), 1 << 20).await }
     };
-    let rejection = refused_with(attach(second).await, 403);
-    assert!(rejection.contains("another certificate"), "{rejection}");
+    // The control plane admits the key of the certificate a moment after it is issued.
+    wait_until("the refusal of another certificate", async || {
+        let rejection = refused_with(attach(second.clone()).await, 403);
+        rejection.contains("another certificate")
+    })
+    .await;
     let rejection = refused_with(attach(own).await, 400);
     assert!(rejection.contains("upgrades to"), "{rejection}");
     member.wait_until_reached().await;
@@ -432,18 +441,37 @@ async fn an_agent_serves_health_and_metrics() {
         );
     }
     assert!(get(ports[1], "/metrics").await.starts_with("HTTP/1.1 404 "));
-    let metrics = get(ports[0], "/metrics").await;
     for line in [
         "\nflotilla_agent_open_tunnels 1\n",
-        "\nflotilla_agent_tunnel_dials_total{result=\"opened\"} 1\n",
+        "\nflotilla_agent_tunnel_dials_total{result=\"opened\"} ",
         "\nprocess_resident_memory_bytes ",
     ] {
-        assert!(metrics.contains(line), "{line:?} not in {metrics}");
+        wait_until(line, async || {
+            get(ports[0], "/metrics").await.contains(line)
+        })
+        .await;
     }
-    let metrics = fleet.control.api.get_raw("/metrics").await.unwrap();
-    let metrics = String::from_utf8_lossy(&metrics);
     let connected = format!("flotilla_agent_tunnels{{member_cluster=\"{NAME}\"}} 1");
-    assert!(metrics.contains(&connected), "{metrics}");
+    wait_until(&connected, async || {
+        let metrics = fleet.control.api.get_raw("/metrics").await.unwrap();
+        String::from_utf8_lossy(&metrics).contains(&connected)
+    })
+    .await;
+}
+
+/// Whether the control plane lets the agent open its tunnel now.
+async fn may_open_tunnel(control: &ApiServerClient) -> bool {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "metadata": {},
+        "spec": {"user": format!("system:karmada:agent:{NAME}"),
+            "groups": ["system:karmada:agents", "system:authenticated"],
+            "resourceAttributes": {"group": "cluster.karmada.io", "version": "v1alpha1",
+                "resource": "clusters", "subresource": "attach", "name": NAME,
+                "verb": "create"}}});
+    let at = ResourcePath::collection(&ACCESS_REVIEWS, "");
+    let options = WriteOptions::default();
+    let answer = control.api.create(at, review.into(), &options).await;
+    answer.unwrap().value().unwrap()["status"]["allowed"] == true
 }
 
 // proves: TUN-condition
@@ -481,6 +509,11 @@ async fn an_agent_reports_its_tunnels() {
     control
         .merge_patch(&CLUSTER_ROLE_BINDINGS, "", name, none)
         .await;
+    // A tunnel that is opened before the control plane has seen the change stays open.
+    wait_until("the end of the right", async || {
+        !may_open_tunnel(control).await
+    })
+    .await;
     let _agent = fleet.start_agent(&config, &[]).await;
     let missing = condition("NoAgentTunnel").await;
     assert_eq!(missing["status"], "False");

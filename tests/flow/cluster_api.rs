@@ -5,7 +5,7 @@ use harness::FlotillaUpProcess;
 use machinery::Gvr;
 use serde_json::json;
 
-use crate::flow::fleet::{ApiServerClient, BINARY, find_condition};
+use crate::flow::fleet::{ApiServerClient, BINARY, find_condition, wait_until};
 use crate::flow::member_outage::start_member;
 use crate::flow::objects::{CLUSTERS, DEFINITIONS};
 
@@ -50,11 +50,12 @@ async fn a_provisioned_cluster_is_joined_until_it_is_deleted() {
         "metadata": {"namespace": "default", "name": NAME}, "status": {"phase": "Provisioned"}});
     let at = ResourcePath::collection(&SOURCES, "default");
     let options = WriteOptions::default();
-    management
-        .api
-        .create(at, source.into(), &options)
-        .await
-        .unwrap();
+    // The kind is served a moment after its definition is established.
+    wait_until("the Cluster", async || {
+        let created = management.api.create(at, source.clone().into(), &options);
+        created.await.is_ok()
+    })
+    .await;
 
     let config = config.display().to_string();
     let start = move || FlotillaUpProcess::start(BINARY, 1, &["--cluster-api-kubeconfig", &config]);

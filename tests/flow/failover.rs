@@ -5,6 +5,7 @@ use harness::ServerProcess;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::flow::cache_waits::wait_until_scheduler_sees;
 use crate::flow::fleet::{ApiServerClient, BINARY, find_condition, run_flotilla};
 use crate::flow::member_outage::start_member;
 use crate::flow::objects::{
@@ -156,6 +157,7 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
             .wait_until(&CLUSTERS, "", cluster, "reporting capacity", has_capacity)
             .await;
     }
+    wait_until_scheduler_sees(control, NAMESPACE, &["a", "b"]).await;
     let held_deployment = deployment(NAMESPACE, "held", 3);
     let mut by_room = divided_policy(NAMESPACE, "held", &held_deployment, &[("a", 1), ("b", 1)]);
     by_room["metadata"]["annotations"] = auto.clone();

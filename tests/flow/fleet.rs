@@ -7,6 +7,7 @@ use harness::FlotillaUpProcess;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::flow::cache_waits::wait_until_members_are_schedulable;
 use crate::flow::objects::NAMESPACES;
 pub(crate) use harness::api_server_client::{ApiServerClient, find_condition, wait_until};
 
@@ -21,9 +22,19 @@ fn shared_control_plane() -> Arc<FlotillaUpProcess> {
     if let Some(running) = shared.upgrade() {
         return running;
     }
-    let started = Arc::new(start_control_plane(&[]));
+    let started = Arc::new(start_schedulable_fleet(&[]));
     *shared = Arc::downgrade(&started);
     started
+}
+
+/// Starts a control plane, and waits until it schedules to all of its members. Blocks; must be
+/// called where tokio runs.
+fn start_schedulable_fleet(flags: &[&str]) -> FlotillaUpProcess {
+    let up = start_control_plane(flags);
+    let control = up.control_plane();
+    let schedulable = wait_until_members_are_schedulable(&control, MEMBERS);
+    tokio::runtime::Handle::current().block_on(schedulable);
+    up
 }
 
 /// Starts a separate control plane with additional flags.
@@ -55,7 +66,7 @@ impl FleetFixture {
     /// A separate control plane with these flags.
     pub(crate) async fn with_flags(flags: &[&'static str], namespace: &str) -> Self {
         let flags = flags.to_vec();
-        let up = tokio::task::spawn_blocking(move || Arc::new(start_control_plane(&flags)));
+        let up = tokio::task::spawn_blocking(move || Arc::new(start_schedulable_fleet(&flags)));
         Self::connect(up.await.unwrap(), namespace).await
     }
 

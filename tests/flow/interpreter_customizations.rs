@@ -1,8 +1,10 @@
 //! Custom resources interpreted by Lua scripts of ResourceInterpreterCustomizations.
 
+use client::{ListOptions, ResourcePath};
 use serde_json::{Value, json};
 
-use crate::flow::fleet::{FleetFixture, find_condition};
+use crate::flow::cache_waits::wait_until_scheduler_sees;
+use crate::flow::fleet::{FleetFixture, find_condition, wait_until};
 use crate::flow::objects::{
     BINDINGS, CONFIG_MAPS, CUSTOMIZATIONS, DEPLOYMENTS, EVENTS, WIDGETS, config_map, deployment,
     divided_policy, policy, widget, widget_definition,
@@ -49,6 +51,13 @@ pub(crate) async fn fleet_with_widgets(ns: &str) -> FleetFixture {
             .wait_until(clusters, "", &cluster, "widgets", serves)
             .await;
     }
+    wait_until("widgets of the control plane", async || {
+        let widgets = ResourcePath::collection(&WIDGETS, ns);
+        let options = ListOptions::default();
+        fleet.control.api.list(widgets, &options).await.is_ok()
+    })
+    .await;
+    wait_until_scheduler_sees(&fleet.control, ns, &["member1", "member2", "member3"]).await;
     fleet
 }
 
@@ -218,7 +227,7 @@ async fn scripts_define_components_and_a_hostile_script_affects_no_other_object(
     fleet.members[0]
         .wait_until_exists(&DEPLOYMENTS, ns, "web")
         .await;
-    crate::flow::fleet::wait_until("the event about the script", async || {
+    wait_until("the event about the script", async || {
         let events = control.list(&EVENTS, ns).await;
         events.iter().any(|e| {
             let text = e["message"].as_str().unwrap_or_default();

@@ -3,7 +3,7 @@
 use client::{ResourcePath, WriteOptions};
 use serde_json::{Value, json};
 
-use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition, run_flotilla};
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition, run_flotilla, wait_until};
 use crate::flow::member_outage::start_member;
 use crate::flow::objects::{CLUSTERS, CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, config_map, policy};
 
@@ -63,12 +63,14 @@ async fn watches_go_on_with_a_token_that_replaces_the_old_one() {
     control
         .wait_until(&CLUSTERS, "", NAME, "warned about", warned)
         .await;
-    let metrics = control.api.get_raw("/metrics").await.unwrap();
-    let metrics = String::from_utf8_lossy(&metrics).into_owned();
     let name = "flotilla_cluster_credential_expiration_timestamp_seconds{";
     let credential = "credential=\"karmada-cluster/rotated/token\"";
     let reported = |line: &str| line.starts_with(name) && line.contains(credential);
-    assert!(metrics.lines().any(reported), "no {name}{credential}");
+    wait_until(&format!("{name}{credential}"), async || {
+        let metrics = control.api.get_raw("/metrics").await.unwrap();
+        String::from_utf8_lossy(&metrics).lines().any(reported)
+    })
+    .await;
     // A watch of the member sees the deletion, and a write restores the object.
     member.delete(&CONFIG_MAPS, NS, "kept").await;
     member.wait_until_exists(&CONFIG_MAPS, NS, "kept").await;

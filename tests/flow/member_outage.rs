@@ -26,7 +26,8 @@ pub(crate) async fn start_member(dir: &Path) -> ServerProcess {
 #[tokio::test]
 async fn dead_member_delays_no_other_member_and_catches_up() {
     let ns = "outage";
-    let fleet = FleetFixture::shared(ns).await;
+    // Of its own: a member more, which is dead, concerns the tests beside this one.
+    let fleet = FleetFixture::with_flags(&[], ns).await;
     let control = &fleet.control;
     let dir = tempfile::tempdir().unwrap();
     let process = start_member(dir.path()).await;

@@ -8,6 +8,9 @@
 /// A control plane with members and clients of them.
 mod fleet;
 
+/// Waits for the caches of controllers.
+mod cache_waits;
+
 use harness::objects;
 
 /// A Deployment from its creation to its deletion.

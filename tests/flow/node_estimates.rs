@@ -6,6 +6,7 @@ use std::path::Path;
 use harness::process::ServerProcess;
 use serde_json::{Value, json};
 
+use crate::flow::cache_waits::wait_until_overrides_are_seen;
 use crate::flow::fleet::{
     ApiServerClient, BINARY, FleetFixture, find_condition, run_with_kubeconfig, wait_until,
 };
@@ -180,6 +181,25 @@ pub(crate) fn replicas_in(binding: &Value, cluster: &str) -> i64 {
     target.map_or(0, |target| target["replicas"].as_i64().unwrap_or(0))
 }
 
+/// Creates Deployments until the scheduler divides the replicas of one between all members: it
+/// knows the capacity of all then.
+async fn wait_until_all_have_capacity(control: &ApiServerClient, ns: &str) {
+    let attempt = Cell::new(0);
+    wait_until("replicas in all members", async || {
+        attempt.set(attempt.get() + 1);
+        let name = format!("early-{}", attempt.get());
+        control.create(deployment(ns, &name, 6)).await;
+        let is_decided = |b: &Value| find_condition(b, "Scheduled")["status"].is_string();
+        let binding = format!("{name}-deployment");
+        let decided = control.wait_until(&BINDINGS, ns, &binding, "decided", is_decided);
+        let decided = decided.await;
+        ["member1", "member2", "member3"]
+            .iter()
+            .all(|member| replicas_in(&decided, member) > 0)
+    })
+    .await;
+}
+
 // proves: DES-moved, DES-events, DES-estimators
 #[tokio::test]
 async fn replicas_that_a_member_cannot_schedule_are_placed_elsewhere() {
@@ -192,9 +212,11 @@ async fn replicas_that_a_member_cannot_schedule_are_placed_elsewhere() {
     ];
     let fleet = FleetFixture::with_flags(&flags, ns).await;
     let control = &fleet.control;
-    control.create(policy_by_available_replicas(ns)).await;
     let web = deployment(ns, "web", 6);
     control.create(oversized_pods_in_member1(ns, &web)).await;
+    wait_until_overrides_are_seen(control, fleet.member("member1"), ns).await;
+    control.create(policy_by_available_replicas(ns)).await;
+    wait_until_all_have_capacity(control, ns).await;
     control.create(web).await;
     let all_ready = |binding: &Value| {
         let statuses = binding["status"]["aggregatedStatus"].as_array();

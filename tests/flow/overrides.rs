@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::flow::cache_waits::wait_until_overrides_are_seen;
 use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
 use crate::flow::objects::{
     BINDINGS, CLUSTER_OVERRIDES, CONFIG_MAPS, DEPLOYMENTS, EVENTS, OVERRIDES, WORKS,
@@ -102,12 +103,10 @@ async fn every_overrider_of_namespaced_and_cluster_policies() {
     assert_eq!(changed["metadata"]["annotations"]["example.org/a"], "b");
     let other = fleet
         .member("member2")
-        .wait_until_exists(&DEPLOYMENTS, ns, "web")
+        .wait_until(&DEPLOYMENTS, ns, "web", "overridden", |d| {
+            d["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.28"
+        })
         .await;
-    assert_eq!(
-        other["spec"]["template"]["spec"]["containers"][0]["image"],
-        "nginx:1.28"
-    );
     assert_eq!(label(&other, "tier"), "wide");
     assert_eq!(
         other["spec"]["template"]["spec"]["containers"][0]["args"],
@@ -183,17 +182,14 @@ async fn field_overriders_edit_documents_in_a_config_map() {
     control.create(override_policy(ns, "c", &map, &rules)).await;
     control.create(policy(ns, "c", &map, &["member1"])).await;
     control.create(map).await;
-    let there = fleet
+    let edited = json!({
+        "app.yaml": "server:\n  hosts:\n  - a\n  - \"yes\"\n  port: 8080\n",
+        "app.json": "{\"z\":1,\"list\":[\"\\u003c2\\u003e\"]}",
+    });
+    fleet
         .member("member1")
-        .wait_until_exists(&CONFIG_MAPS, ns, "c")
+        .wait_until(&CONFIG_MAPS, ns, "c", "edited", |c| c["data"] == edited)
         .await;
-    assert_eq!(
-        there["data"],
-        json!({
-            "app.yaml": "server:\n  hosts:\n  - a\n  - \"yes\"\n  port: 8080\n",
-            "app.json": "{\"z\":1,\"list\":[\"\\u003c2\\u003e\"]}",
-        })
-    );
 }
 
 // proves: OVR-cluster-selector
@@ -229,11 +225,12 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
         ),
         ("member3", json!({"k": "v", "others": "1", "all": "1"})),
     ] {
-        let there = fleet
+        let description = format!("overridden with {expected}");
+        let is_overridden = |c: &Value| c["data"] == expected;
+        fleet
             .member(cluster)
-            .wait_until_exists(&CONFIG_MAPS, ns, "c")
+            .wait_until(&CONFIG_MAPS, ns, "c", &description, is_overridden)
             .await;
-        assert_eq!(there["data"], expected, "{cluster}");
     }
 }
 
@@ -255,6 +252,8 @@ async fn failing_override_names_its_path_and_affects_no_other_cluster() {
     control
         .create(override_policy(ns, "o", &map, &rule("/data/none")))
         .await;
+    // A copy from before the policy is seen would stay in member1.
+    wait_until_overrides_are_seen(control, fleet.member("member2"), ns).await;
     control
         .create(policy(ns, "p", &map, &["member1", "member2"]))
         .await;
@@ -307,11 +306,12 @@ async fn failing_override_names_its_path_and_affects_no_other_cluster() {
     // The corrected policy is applied.
     let mended = json!({"spec": {"overrideRules": rule("/data/k")}});
     control.merge_patch(&OVERRIDES, ns, "o", mended).await;
-    let there = fleet
+    fleet
         .member("member1")
-        .wait_until_exists(&CONFIG_MAPS, ns, "c")
+        .wait_until(&CONFIG_MAPS, ns, "c", "overridden", |c| {
+            c["data"]["k"] == "1"
+        })
         .await;
-    assert_eq!(there["data"]["k"], "1");
     control
         .wait_until(&BINDINGS, ns, "c-configmap", "applied", |b| {
             find_condition(b, "FullyApplied")["status"] == "True"

@@ -3,10 +3,11 @@
 use harness::api_server_client::wait_until;
 use serde_json::{Value, json};
 
+use crate::flow::cache_waits::wait_until_detector_sees;
 use crate::flow::fleet::{ApiServerClient, FleetFixture};
 use crate::flow::objects::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, EVENTS, POLICIES,
-    PRIORITY_CLASSES, cluster_scoped, config_map, policy, resource_selector,
+    PRIORITY_CLASSES, cluster_scoped, config_map, policy, resource_selector, secret,
 };
 
 const POLICY_ID_LABEL: &str = "propagationpolicy.karmada.io/permanent-id";
@@ -151,6 +152,7 @@ async fn policy_with_higher_explicit_or_implicit_priority_wins() {
             .create(with(name, priority, selector.clone(), cluster))
             .await;
     }
+    wait_until_detector_sees(control, ns, secret(ns, "last", "v")).await;
     for (name, labels, by, cluster) in [
         ("plain", json!({}), "all", "member1"),
         ("shiny", json!({"tier": "gold"}), "gold", "member2"),
@@ -192,6 +194,8 @@ async fn a_lazy_policy_waits_for_its_templates() {
     let control = &fleet.control;
     let object = config_map(ns, "c", "1");
     control.create(object.clone()).await;
+    // A template that the detector sees after its policy gets its binding at once.
+    wait_until_detector_sees(control, ns, config_map(ns, "last", "v")).await;
     let mut lazy = policy(ns, "p", &object, &["member1"]);
     lazy["spec"]["activationPreference"] = json!("Lazy");
     control.create(lazy).await;

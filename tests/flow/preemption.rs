@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::flow::fleet::{FleetFixture, wait_for_namespace};
+use crate::flow::fleet::{FleetFixture, wait_for_namespace, wait_until};
 use crate::flow::objects::{
     BINDINGS, CLUSTER_POLICIES, CONFIG_MAPS, EVENTS, POLICIES, cluster_scoped, config_map, policy,
 };
@@ -77,13 +77,16 @@ async fn policy_with_higher_priority_preempts() {
         .wait_until_deleted(&CLUSTER_POLICIES, "", "wide")
         .await;
 
-    let events = control.list(&EVENTS, ns).await;
     for text in [
         "Propagation policy(preemption/low) preempted cluster propagation policy(wide) successfully",
         "Propagation policy(preemption/high) preempted propagation policy(preemption/low) successfully",
         "Propagation policy(preemption/middle) preempted propagation policy(preemption/high) successfully",
     ] {
-        let matches = |e: &&Value| e["reason"] == "PreemptPolicySucceed" && e["message"] == text;
-        assert!(events.iter().any(|e| matches(&e)), "{text}: {events:?}");
+        wait_until(text, async || {
+            let events = control.list(&EVENTS, ns).await;
+            let matches = |e: &Value| e["reason"] == "PreemptPolicySucceed" && e["message"] == text;
+            events.iter().any(matches)
+        })
+        .await;
     }
 }

@@ -66,7 +66,7 @@ async fn scheduling_stops_at_the_quota() {
         };
         control
             .wait_until(&QUOTAS, ns, "q", &description, same)
-            .await
+            .await;
     };
     used(json!("750m")).await;
     // The resource summary of the member counts pods by the same rule.
@@ -102,8 +102,12 @@ async fn scheduling_stops_at_the_quota() {
             placed_replicas(b) == 5 && scheduled_reason(b) == "Success"
         })
         .await;
-    let updated = used(json!("1250m")).await;
-    assert_eq!(updated["status"]["overall"], json!({"cpu": "2"}));
+    control
+        .wait_until(&QUOTAS, ns, "q", "used below the new limit", |q| {
+            q["status"]["overallUsed"]["cpu"] == "1250m"
+                && q["status"]["overall"] == json!({"cpu": "2"})
+        })
+        .await;
 
     // Scaling down is allowed although it still exceeds the quota.
     let less = json!({"spec": limit("500m")});

@@ -75,10 +75,13 @@ async fn a_job_runs_in_the_members_of_its_stage() {
     let job = &rollout["status"]["stages"][0]["job"];
     assert_eq!(job["state"], "Succeeded", "{rollout}");
     let name = job["name"].as_str().unwrap();
-    let job = control.get(&JOBS, NAMESPACE, name).await.unwrap();
+    let job = control
+        .wait_until(&JOBS, NAMESPACE, name, "reported", |job| {
+            job["status"]["succeeded"] == 1
+        })
+        .await;
     assert_eq!(job["metadata"]["labels"]["test"], "smoke", "{job}");
     assert_eq!(job["spec"].get("ttlSecondsAfterFinished"), None, "{job}");
-    assert_eq!(job["status"]["succeeded"], 1, "{job}");
     let mut copies = Vec::new();
     for member in members {
         copies.push(

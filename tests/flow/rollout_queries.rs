@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use harness::api_server_client::is_rolled_out;
 use harness::http_client::full_body;
 use harness::{FakeHttpsServer, FlotillaUpProcess};
 use http::header::AUTHORIZATION;
@@ -96,8 +97,8 @@ async fn the_prometheus_of_the_control_plane_answers_queries_without_a_service()
     let query = json!({"expression": "up{cluster=\"$cluster\"}", "threshold": 0.5});
     create_web(&control, "member1", query).await;
     let rollout = control
-        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "Completed", |rollout| {
-            rollout["status"]["state"] == "Completed"
+        .wait_until(&ROLLOUTS, NAMESPACE, ROLLOUT, "completed", |rollout| {
+            is_rolled_out(rollout, 1)
         })
         .await;
     let cluster = &rollout["status"]["stages"][0]["clusters"][0];

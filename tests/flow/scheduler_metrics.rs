@@ -22,10 +22,12 @@ async fn assert_zero(control: &ApiServerClient, series: &[&str]) {
     }
 }
 
-async fn assert_counted(control: &ApiServerClient, series: &[&str]) {
+async fn wait_until_counted(control: &ApiServerClient, series: &[&str]) {
     for series in series {
-        let value = metric_value(control, series).await;
-        assert!(value.is_some_and(|v| v >= 1.0), "{series}: {value:?}");
+        wait_until(series, async || {
+            metric_value(control, series).await >= Some(1.0)
+        })
+        .await;
     }
 }
 
@@ -52,18 +54,20 @@ async fn scheduler_metrics_have_karmada_names() {
     let ns = "figures";
     let fleet = FleetFixture::with_flags(&[], ns).await;
     let control = &fleet.control;
-    let all = [
-        SCALE_ATTEMPTS,
+    // What the start of the fleet placed is counted, too.
+    let never = [SCALE_ATTEMPTS, SCALE_E2E_COUNT];
+    assert_zero(control, &never).await;
+    for series in [
         RECONCILE_ATTEMPTS,
         FAILED_ATTEMPTS,
-        SCALE_E2E_COUNT,
         INCOMING_ADDED,
         INCOMING_UPDATED,
         INCOMING_RETRIED,
         FILTER_UNSCHEDULABLE,
         CLUSTER_AFFINITY_UNSCHEDULABLE,
-    ];
-    assert_zero(control, &all).await;
+    ] {
+        assert!(metric_value(control, series).await.is_some(), "{series}");
+    }
 
     let web = deployment(ns, "web", 2);
     let weights = [("member1", 1), ("member2", 1)];
@@ -75,7 +79,7 @@ async fn scheduler_metrics_have_karmada_names() {
     control
         .wait_until(&BINDINGS, ns, "web-deployment", "scheduled", scheduled)
         .await;
-    assert_counted(
+    wait_until_counted(
         control,
         &[
             RECONCILE_ATTEMPTS,
@@ -89,13 +93,13 @@ async fn scheduler_metrics_have_karmada_names() {
         let series = format!(
             "karmada_scheduler_scheduling_algorithm_duration_seconds_count{{schedule_step=\"{step}\"}}"
         );
-        assert_counted(control, &[&series]).await;
+        wait_until_counted(control, &[&series]).await;
     }
     for point in ["Filter", "Score"] {
         let series = format!(
             "karmada_scheduler_framework_extension_point_duration_seconds_count{{extension_point=\"{point}\",result=\"Success\"}}"
         );
-        assert_counted(control, &[&series]).await;
+        wait_until_counted(control, &[&series]).await;
     }
     for (point, plugin) in [
         ("Filter", "APIEnablement"),
@@ -108,19 +112,9 @@ async fn scheduler_metrics_have_karmada_names() {
         let series = format!(
             "karmada_scheduler_plugin_execution_duration_seconds_count{{extension_point=\"{point}\",plugin=\"{plugin}\",result=\"Success\"}}"
         );
-        assert_counted(control, &[&series]).await;
+        wait_until_counted(control, &[&series]).await;
     }
-    assert_zero(
-        control,
-        &[
-            SCALE_ATTEMPTS,
-            SCALE_E2E_COUNT,
-            FAILED_ATTEMPTS,
-            INCOMING_RETRIED,
-            UNSCHEDULABLE_BINDINGS,
-        ],
-    )
-    .await;
+    assert_zero(control, &never).await;
 
     let five = json!({"spec": {"replicas": 5}});
     control.merge_patch(&DEPLOYMENTS, ns, "web", five).await;
@@ -130,13 +124,18 @@ async fn scheduler_metrics_have_karmada_names() {
             clusters.filter_map(|c| c["replicas"].as_i64()).sum::<i64>() == 5 && scheduled(b)
         })
         .await;
-    assert_counted(
+    wait_until_counted(
         control,
         &[SCALE_ATTEMPTS, SCALE_E2E_COUNT, INCOMING_UPDATED],
     )
     .await;
 
     // First no cluster fits, then no cluster has the capacity.
+    let failures = [FAILED_ATTEMPTS, INCOMING_RETRIED];
+    let mut failed_before = Vec::new();
+    for series in failures {
+        failed_before.push(metric_value(control, series).await);
+    }
     let lost = config_map(ns, "lost", "v");
     control
         .create(policy(ns, "lost", &lost, &["atlantis"]))
@@ -155,7 +154,12 @@ async fn scheduler_metrics_have_karmada_names() {
     control
         .wait_until(&BINDINGS, ns, "huge-deployment", "unfit", unfit)
         .await;
-    assert_counted(control, &[FAILED_ATTEMPTS, INCOMING_RETRIED]).await;
+    for (series, before) in failures.iter().zip(failed_before) {
+        wait_until(series, async || {
+            metric_value(control, series).await > before
+        })
+        .await;
+    }
     wait_until("one unschedulable binding", async || {
         metric_value(control, UNSCHEDULABLE_BINDINGS).await == Some(1.0)
     })

@@ -11,7 +11,7 @@ pub(crate) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "l
 /// The lease's namespace in standalone mode.
 pub(crate) const NAMESPACE: &str = "kube-system";
 const NAME: &str = "flotilla";
-const LEADER_TIMEOUT: Duration = Duration::from_secs(40);
+const LEADER_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until `matches` holds for the lease's holder; returns its spec.

@@ -10,7 +10,7 @@ use harness::objects::{CONFIG_MAPS, config_map};
 use crate::replicas::flotilla_process::FlotillaProcess;
 
 const NS: &str = "default";
-const READYZ_TIMEOUT: Duration = Duration::from_secs(30);
+const READYZ_TIMEOUT: Duration = Duration::from_secs(90);
 
 async fn wait_until_not_ready(server: &ApiServerClient) {
     let end = Instant::now() + READYZ_TIMEOUT;
@@ -26,7 +26,7 @@ async fn wait_until_not_ready(server: &ApiServerClient) {
 
 #[tokio::test]
 async fn readiness_fails_first_then_requests_and_watches_end_without_an_error() {
-    let mut node = FlotillaProcess::serve(&["--shutdown-delay-duration=4s"]);
+    let mut node = FlotillaProcess::serve(&["--shutdown-delay-duration=10s"]);
     let server = node.connect("control plane");
     let options = WatchOptions::default();
     let at = ResourcePath::collection(&CONFIG_MAPS, NS);
