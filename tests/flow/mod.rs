@@ -6,10 +6,10 @@
 //! and panics with the object last read when the state does not come.
 
 /// A control plane with members and clients of them.
-mod fleet;
+pub(crate) mod fleet;
 
 /// Waits for the caches of controllers.
-mod cache_waits;
+pub(crate) mod cache_waits;
 
 use harness::objects;
 

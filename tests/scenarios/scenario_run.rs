@@ -13,13 +13,14 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
+use crate::flow::cache_waits::wait_until_members_are_schedulable;
 use crate::scenarios::expected_state;
 use crate::scenarios::observed_state::{ObservedState, differences, missing_fields, text_at};
 use crate::scenarios::scenario::{ExpectedEvent, Scenario, ScenarioStep, TemplateExpectation};
 use crate::scenarios::scenario_control_plane::ScenarioControlPlane;
 use crate::scenarios::written_objects::WrittenObjects;
 
-const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(90);
 /// Longer than the resolution of object timestamps.
 const SECOND_STEP_TIME: Duration = Duration::from_millis(1001);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -52,6 +53,7 @@ impl<'a> ScenarioRun<'a> {
             let before = plane.control.list(&CLUSTERS, "").await;
             let done = Self::run_steps(plane, scenario, before.clone()).await;
             restore_clusters(plane, &before).await;
+            wait_until_members_are_schedulable(&plane.control, plane.members.len()).await;
             done
         } else {
             let _with_others = plane.clusters.read().await;
