@@ -1,5 +1,5 @@
-//! Kills a server with SIGKILL after each write of a rollout whose stages await Jobs: of the Rollout, of
-//! a Job and of its PropagationPolicy, on the embedded store and on etcd. The first Job does not
+//! Kills a server with SIGKILL after each write of a rollout whose stages await Jobs: of the Rollout and
+//! of the Work of a Job, on the embedded store and on etcd. The first Job does not
 //! complete, and a retry runs the next one. The members, which are not killed, have seen each Job once.
 
 use std::time::Duration;
@@ -8,11 +8,12 @@ use client::{ListOptions, ResourcePath, WatchEvent, WatchOptions, WatchStream};
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
 use harness::objects::{
-    CRON_JOBS, DEPLOYMENTS, JOBS, POLICIES, ROLLOUTS, deployment, pod_template, policy,
+    CRON_JOBS, DEPLOYMENTS, JOBS, ROLLOUTS, WORKS, deployment, pod_template, policy,
     resource_selector,
 };
 use harness::{ApiServerClient, EtcdCluster, etcd};
-use machinery::{Gvr, Object};
+use karmada_api::rollout::JOB_OF;
+use machinery::Object;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -24,7 +25,7 @@ const ROLLOUT: &str = "web-deployment";
 const MEMBERS: [&str; 2] = ["member1", "member2"];
 /// The Jobs of a stage: that of the first one is run again.
 const JOBS_OF_STAGES: [usize; 2] = [2, 1];
-/// Three Jobs, for each of which its name, its PropagationPolicy, itself and its end are written.
+/// Three Jobs, for each of which its name, itself, its status and its end are written.
 const MIN_WRITES: usize = 12;
 const MAX_WRITES: usize = 120;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -153,28 +154,37 @@ async fn retry_with_repaired_job(control: &ApiServerClient, rollout: &Value) {
         .await;
 }
 
-async fn watch_from(control: &ApiServerClient, resource: &Gvr, revision: u64) -> WatchStream {
-    let at = ResourcePath::collection(resource, NAMESPACE);
+async fn watch_from(
+    control: &ApiServerClient,
+    at: ResourcePath<'_>,
+    options: &ListOptions,
+    revision: u64,
+) -> WatchStream {
     let options = WatchOptions {
         resource_version: revision.to_string(),
+        label_selector: options.label_selector.clone(),
         ..WatchOptions::default()
     };
     control.api.watch(at, &options).await.unwrap()
 }
 
-/// The next write of a Rollout, a Job or a PropagationPolicy after a revision.
+/// The next write of a Rollout or of the Work of a Job after a revision.
 async fn next_write(control: &ApiServerClient, last: u64) -> Object {
     let search = async {
         loop {
             let mut watches = Vec::new();
-            for resource in [&ROLLOUTS, &JOBS, &POLICIES] {
-                let at = ResourcePath::collection(resource, NAMESPACE);
-                let list = control.api.list(at, &ListOptions::default()).await.unwrap();
+            for (resource, namespace, label) in [(&ROLLOUTS, NAMESPACE, ""), (&WORKS, "", JOB_OF)] {
+                let at = ResourcePath::collection(resource, namespace);
+                let options = ListOptions {
+                    label_selector: label.to_owned(),
+                    ..ListOptions::default()
+                };
+                let list = control.api.list(at, &options).await.unwrap();
                 let newer = list.items.into_iter().filter(|o| o.revision() > last);
                 if let Some(object) = newer.min_by_key(Object::revision) {
                     return object;
                 }
-                watches.push(watch_from(control, resource, list.revision).await);
+                watches.push(watch_from(control, at, &options, list.revision).await);
             }
             let mut events = select_all(watches);
             while let Some(Ok(event)) = events.next().await {
@@ -195,7 +205,7 @@ async fn next_write(control: &ApiServerClient, last: u64) -> Object {
 async fn watch_jobs(member: &ApiServerClient) -> WatchStream {
     let at = ResourcePath::collection(&JOBS, NAMESPACE);
     let list = member.api.list(at, &ListOptions::default()).await.unwrap();
-    watch_from(member, &JOBS, list.revision).await
+    watch_from(member, at, &ListOptions::default(), list.revision).await
 }
 
 /// The names of the Jobs that a member has got, as often as it has got them. A last one ends them.

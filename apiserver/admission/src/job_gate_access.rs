@@ -1,6 +1,6 @@
 //! Checks that the writer of a RolloutPolicy may run the Jobs of its gates.
 //!
-//! The control plane makes a Job from a CronJob, and a PropagationPolicy that sends it to members.
+//! The control plane makes a Job from a CronJob, and sends it to members as a PropagationPolicy would.
 //! Without this check, who may write policies of rollouts could run CronJobs in any member.
 
 use karmada_api::resources::POLICIES;

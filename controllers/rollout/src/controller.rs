@@ -93,17 +93,21 @@ impl RolloutController {
             bindings: context.controller.informer(&BINDINGS),
             templates: options.templates,
             targets: TargetObserver::new(context.clusters.clone(), options.works.clone()),
+            jobs: GateJobs::new(
+                Arc::clone(&context.controller.control_plane),
+                options.works.clone(),
+                context.clusters.clone(),
+                options.overrides.clone(),
+            ),
             works: options.works,
             overrides: options.overrides,
             queries: QueryEvaluator::new(context, options.queries, options.resolver.queue.clone()),
-            jobs: GateJobs::new(context),
             expectations: Expectations::default(),
             resolver: options.resolver,
         });
         controller.resolver.wait_synced().await;
         controller.targets.wait_synced().await;
         controller.overrides.wait_synced().await;
-        controller.jobs.wait_synced().await;
         controller.add_event_handlers(&context.controller.tasks);
         let shutdown = context.controller.tasks.shutdown();
         report_rollouts(&controller.resolver, &controller.clock, shutdown);
@@ -145,7 +149,7 @@ impl RolloutController {
                 queue.add_after(key, WORK_BATCH_WINDOW);
             }
         });
-        self.jobs.add_event_handlers(&self.resolver.queue);
+        self.jobs.add_event_handler(&self.resolver.queue);
         self.follow_policies(tasks);
         self.follow_clusters(tasks);
     }
@@ -194,6 +198,7 @@ impl RolloutController {
                 self.queries.forget(key);
                 self.targets.forget(key);
                 self.expectations.forget(&key.to_owned());
+                self.jobs.prune(key, None, None).await?;
             }
             // The event of the last step leads here again.
             Some(rollout) if self.expectations.is_ahead_of(&key.to_owned(), rollout) => {
@@ -310,6 +315,7 @@ impl RolloutController {
             has_partition: has_partition(&staged.mapping.gvk),
             has_prometheus: self.queries.has_prometheus(),
             target: &target,
+            rollout_uid: rollout.uid(),
             previous: view.status.as_ref(),
             targets: &targets,
             jobs: &jobs,
@@ -333,7 +339,7 @@ impl RolloutController {
         } else {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
-            self.jobs.prune(&rollout, &status).await?;
+            self.jobs.prune(&key, Some(&rollout), Some(&status)).await?;
         }
         observed_jobs?;
         let next = decision.next.into_iter().chain(next_query).min();

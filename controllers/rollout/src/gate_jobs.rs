@@ -1,57 +1,54 @@
-//! Runs the Jobs of gates: a Job is made from the `jobTemplate` of a CronJob, and a PropagationPolicy
-//! sends it to the clusters of its stage that are done. The members' statuses come back into it as
-//! into any template.
+//! Runs the Jobs of gates: a Job is made from the `jobTemplate` of a CronJob, and goes in Works of its
+//! own to the clusters of its stage that are done. The members' statuses come back into these Works.
 //!
-//! status of the Rollout ──[`GateJobs::observe`]──► PropagationPolicy, then Job ──► outcome ──► next step
+//! status of the Rollout ──[`GateJobs::observe`]──► Works ──► outcome ──► next step
 //!
-//! Invariants: only Jobs that the status names are made, each once; those that it does not name any
-//! more are deleted. Both kinds belong to the Rollout.
+//! Invariants: only Jobs that the status names are made, each once in a cluster; those that it does
+//! not name any more are deleted. No object of the namespace of the template says how a Job has ended,
+//! so that who may write there opens no gate.
 
 use std::sync::Arc;
 
-use client::{
-    Api, DeleteOptions, DeletionPropagation, Informer, ListWatchSelector, ResourcePath,
-    WriteOptions, ignore_not_found,
-};
-use controller_context::{Error, PropagationContext};
-use flotilla_runtime::Workqueue;
-use karmada_api::names::binding_reference_key;
-use karmada_api::resources::POLICIES;
+use client::{Api, DeleteOptions, Informer, ResourcePath, WriteOptions, ignore_not_found};
+use controller_context::{DesiredWork, Error, set_metadata_entry};
+use flotilla_runtime::{ClusterLister, Workqueue};
+use karmada_api::Work;
+use karmada_api::names::{binding_reference_key, execution_space_name, work_name};
+use karmada_api::resources::WORKS;
 use karmada_api::rollout::{
-    JOB_OF, JobGate, ROLLOUTS, RolloutPhase, RolloutPolicySpec, RolloutStatus, StageJobState,
-    StageJobStatus, StageRolloutStatus,
+    JOB_OF, JobGate, ROLLOUTS, RolloutPolicySpec, RolloutStatus, StageJobState, StageJobStatus,
 };
-use karmada_api::well_known_keys::BINDING_NAME;
+use karmada_api::well_known_keys::{
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, CONFLICT_RESOLUTION,
+};
 use machinery::bounded_text::truncated;
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
+use overrides::OverrideManager;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::decision::{JobObservation, JobOutcome};
-use crate::resolver::is_owned_by;
 
-static JOBS: Gvr = Gvr::from_static("batch", "v1", "jobs");
 static CRON_JOBS: Gvr = Gvr::from_static("batch", "v1", "cronjobs");
-const BY_BINDING: &str = "binding";
+const JOB: Gvk = Gvk::from_static("batch", "v1", "Job");
+/// In the names of the Works, so that no template has a Work of the same name.
+const WORK_KIND: &str = "rollout-job";
+const BY_ROLLOUT: &str = "rollout-of-job";
 /// The bytes of a reason that a status shows.
 const MAX_MESSAGE_BYTES: usize = 256;
 
-/// The Jobs of gates, and their PropagationPolicies.
+/// The Jobs of gates, in the Works of their clusters.
 pub(crate) struct GateJobs {
     api: Arc<dyn Api>,
-    jobs: Informer,
-    policies: Informer,
+    works: Informer,
+    clusters: ClusterLister,
+    overrides: OverrideManager,
 }
 
+/// The status of a Job in a member.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct FinishedJob {
-    status: FinishedJobStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct FinishedJobStatus {
+struct JobStatus {
     conditions: Vec<JobCondition>,
 }
 
@@ -65,41 +62,35 @@ struct JobCondition {
 }
 
 impl GateJobs {
-    pub(crate) fn new(context: &PropagationContext) -> Self {
-        let select = |resource: &Gvr| {
-            let selector = ListWatchSelector::all(resource).labels(JOB_OF);
-            let informer = context.controller.select(&selector);
-            informer.add_index(BY_BINDING, |object| {
-                let label = object.meta().label(JOB_OF);
-                label.map(str::to_owned).into_iter().collect()
-            });
-            informer
-        };
+    pub(crate) fn new(
+        api: Arc<dyn Api>,
+        works: Informer,
+        clusters: ClusterLister,
+        overrides: OverrideManager,
+    ) -> Self {
+        works.add_index(BY_ROLLOUT, |work| {
+            let label = work.meta().label(JOB_OF);
+            label.map(str::to_owned).into_iter().collect()
+        });
         Self {
-            api: Arc::clone(&context.controller.control_plane),
-            jobs: select(&JOBS),
-            policies: select(&POLICIES),
+            api,
+            works,
+            clusters,
+            overrides,
         }
     }
 
-    pub(crate) async fn wait_synced(&self) {
-        self.jobs.wait_for_cache_sync().await;
-        self.policies.wait_for_cache_sync().await;
-    }
-
-    /// Enqueues the Rollout of each object that changes.
-    pub(crate) fn add_event_handlers(&self, queue: &Workqueue<String>) {
-        for informer in [&self.jobs, &self.policies] {
-            let queue = queue.clone();
-            informer.add_event_handler(move |change| {
-                let object = change.object();
-                if let Some(binding) = object.annotation(BINDING_NAME)
-                    && !change.in_initial_list
-                {
-                    queue.add(format!("{}/{binding}", object.namespace()));
-                }
-            });
-        }
+    /// Enqueues the Rollout of each Job that changes. At the start, too: it may have been deleted.
+    pub(crate) fn add_event_handler(&self, queue: &Workqueue<String>) {
+        let queue = queue.clone();
+        self.works.add_event_handler(move |change| {
+            let work = change.object();
+            if work.meta().label(JOB_OF).is_some()
+                && let Some(rollout) = work.annotation(JOB_OF)
+            {
+                queue.add_to_lane(rollout, change.in_initial_list);
+            }
+        });
     }
 
     /// How far the Jobs are that the status of a Rollout names; those that do not exist yet are
@@ -112,7 +103,10 @@ impl GateJobs {
         policy: &RolloutPolicySpec,
     ) -> (Vec<JobObservation>, Result<(), Error>) {
         let (mut observations, mut failed) = (Vec::new(), Vec::new());
-        for stage in status.map(|status| &*status.stages).unwrap_or_default() {
+        let Some(status) = status else {
+            return (observations, Ok(()));
+        };
+        for stage in &status.stages {
             let job = stage.job.as_ref();
             let job = job.filter(|job| job.has_started() && !job.state.is_final());
             let mut stages = policy.stages.iter();
@@ -121,7 +115,10 @@ impl GateJobs {
             let (Some(job), Some(gate)) = (job, gate) else {
                 continue;
             };
-            match self.run(rollout, stage, job, gate).await {
+            // A cluster that has left holds nobody.
+            let clusters = job.clusters.iter().map(String::as_str);
+            let clusters = clusters.filter(|name| status.cluster(name).is_some());
+            match self.run(rollout, job, gate, clusters.collect()).await {
                 Ok(outcome) => observations.extend(outcome.map(|outcome| JobObservation {
                     name: job.name.clone(),
                     outcome,
@@ -132,120 +129,182 @@ impl GateJobs {
         (observations, Error::aggregate(failed))
     }
 
+    /// The outcome of a Job in clusters; `None` if none of them is left, or an older step asks.
     async fn run(
         &self,
         rollout: &Object,
-        stage: &StageRolloutStatus,
         job: &StageJobStatus,
         gate: &JobGate,
+        clusters: Vec<&str>,
     ) -> Result<Option<JobOutcome>, Error> {
-        match self.find(rollout, &job.name).await? {
-            Some(object) if !is_owned_by(&object, rollout) => foreign(rollout, "Job", &object),
-            Some(object) => Ok(Some(outcome_of(&object))),
-            None if job.state == StageJobState::Running => {
-                Ok(Some(JobOutcome::Failed("the Job was deleted".to_owned())))
-            }
-            None => self.make(rollout, stage, &job.name, gate).await,
+        let key = binding_reference_key(rollout.namespace(), rollout.name());
+        let (mut outcomes, mut missing) = (Vec::new(), Vec::new());
+        for cluster in clusters {
+            let Some(work) = self.find(rollout, &job.name, cluster).await? else {
+                missing.push(cluster);
+                continue;
+            };
+            outcomes.push(match work.meta().label(JOB_OF) == Some(&*key) {
+                true => outcome_of(cluster, &work),
+                false => JobOutcome::Failed(format!(
+                    "the Work {} is not one of this rollout",
+                    work.meta().key()
+                )),
+            });
         }
+        if missing.is_empty() {
+            return Ok(joint_outcome(outcomes));
+        }
+        if job.state == StageJobState::Running {
+            let reason = format!("the Job was deleted in {}", missing.join(", "));
+            return Ok(Some(JobOutcome::Failed(reason)));
+        }
+        // An outdated status could name a Job that has run and was deleted.
+        if !self
+            .is_current(&rollout.meta().key(), Some(rollout))
+            .await?
+        {
+            return Ok(None);
+        }
+        self.make(rollout, &job.name, gate, missing).await
     }
 
-    /// The Job with a name. That it is absent is not read from a cache: it may be older than the
-    /// status.
-    async fn find(&self, rollout: &Object, name: &str) -> Result<Option<Object>, Error> {
-        let job = self.jobs.get(rollout.namespace(), name);
-        if job.is_some() {
-            return Ok(job);
+    /// The Work with a Job for a cluster. That it is absent is not read from a cache: it may be older
+    /// than the status.
+    async fn find(
+        &self,
+        rollout: &Object,
+        job: &str,
+        cluster: &str,
+    ) -> Result<Option<Object>, Error> {
+        let namespace = execution_space_name(cluster);
+        let name = work_name(WORK_KIND, job, rollout.namespace());
+        let work = self.works.get(&namespace, &name);
+        if work.is_some() {
+            return Ok(work);
         }
-        let at = ResourcePath::object(&JOBS, rollout.namespace(), name);
+        let at = ResourcePath::object(&WORKS, &namespace, &name);
         Ok(ignore_not_found(self.api.get(at).await)?)
     }
 
-    /// Makes the PropagationPolicy of a Job, and once the controllers see it, the Job, which no
-    /// other policy claims then. `None`: the event of the policy leads to the next step.
+    /// Makes the Works of a Job for clusters.
     async fn make(
         &self,
         rollout: &Object,
-        stage: &StageRolloutStatus,
         name: &str,
         gate: &JobGate,
+        clusters: Vec<&str>,
     ) -> Result<Option<JobOutcome>, Error> {
-        // An outdated status could name a Job that has run and was deleted.
-        if !self.is_current(rollout).await? {
-            return Ok(None);
-        }
-        let namespace = rollout.namespace();
-        let body = match self.policies.get(namespace, name) {
-            None => propagation_policy(rollout, stage, name),
-            Some(policy) if !is_owned_by(&policy, rollout) => {
-                return foreign(rollout, "PropagationPolicy", &policy);
-            }
-            Some(_) => {
-                let at = ResourcePath::object(&CRON_JOBS, namespace, &gate.cron_job);
-                match self.api.get(at).await {
-                    Ok(cron_job) => job_of(rollout, name, &cron_job)?,
-                    Err(error) => return refusal(error),
-                }
-            }
+        let at = ResourcePath::object(&CRON_JOBS, rollout.namespace(), &gate.cron_job);
+        let cron_job = match self.api.get(at).await {
+            Ok(cron_job) => cron_job,
+            Err(error) => return refusal(error),
         };
-        let is_job = body["kind"] == "Job";
-        let resource = if is_job { &JOBS } else { &POLICIES };
-        let at = ResourcePath::collection(resource, namespace);
-        let options = WriteOptions::default();
-        match self.api.create(at, body.into(), &options).await {
-            Ok(_) => Ok(is_job.then_some(JobOutcome::Running)),
-            Err(error) => refusal(error),
+        let job = job_of(rollout, name, &cron_job)?;
+        for cluster in clusters {
+            let work = match self.work(rollout, name, &job, cluster)? {
+                Ok(work) => work,
+                Err(reason) => return Ok(Some(JobOutcome::Failed(reason))),
+            };
+            let namespace = execution_space_name(cluster);
+            let at = ResourcePath::collection(&WORKS, &namespace);
+            let options = WriteOptions::default();
+            let created = self.api.create(at, work.into(), &options).await;
+            if let Err(error) = created
+                && !error.is_already_exists()
+            {
+                return refusal(error);
+            }
         }
+        Ok(Some(JobOutcome::Running))
     }
 
-    /// Whether the version of a Rollout that was read from the cache is the last one.
-    async fn is_current(&self, rollout: &Object) -> Result<bool, Error> {
-        let at = ResourcePath::of_object(&ROLLOUTS, rollout);
-        let current = ignore_not_found(self.api.get(at).await)?;
-        Ok(current.is_some_and(|current| current.revision() == rollout.revision()))
-    }
-
-    /// Deletes the Jobs of a Rollout that its status does not name any more.
-    pub(crate) async fn prune(
+    /// The Work with a Job for a cluster, or why an override policy does not allow it.
+    fn work(
         &self,
         rollout: &Object,
-        status: &RolloutStatus,
-    ) -> Result<(), Error> {
-        let key = binding_reference_key(rollout.namespace(), rollout.name());
-        let is_unused = |object: &Object| {
-            let mut jobs = status.stages.iter().filter_map(|stage| stage.job.as_ref());
-            is_owned_by(object, rollout) && jobs.all(|job| job.name != object.name())
-        };
-        let mut unused = Vec::new();
-        for (resource, informer) in [(&JOBS, &self.jobs), (&POLICIES, &self.policies)] {
-            let mut objects = informer.by_index(BY_BINDING, &key);
-            objects.retain(|object| is_unused(object) && !object.meta().deleting);
-            unused.extend(objects.into_iter().map(|object| (resource, object)));
+        name: &str,
+        job: &Value,
+        cluster: &str,
+    ) -> Result<Result<Value, String>, Error> {
+        let mut manifest = job.clone();
+        let meta = Object::from_value(job).map_err(Error::blocked)?;
+        let candidates = self.overrides.candidates(&JOB, meta.meta());
+        let mut annotations =
+            Map::from_iter([(JOB_OF.to_owned(), Value::from(rollout.meta().key()))]);
+        if let Some(listed) = self.clusters.get(cluster) {
+            let applied = candidates.apply(&mut manifest, &JOB, &listed.attributes());
+            let record = match applied {
+                Ok(record) => record,
+                Err(failure) => {
+                    let reason = failure.to_string();
+                    return Ok(Err(truncated(&reason, MAX_MESSAGE_BYTES).into_owned()));
+                }
+            };
+            for (key, applied) in [
+                (
+                    APPLIED_CLUSTER_OVERRIDES,
+                    record.cluster_policies_annotation(),
+                ),
+                (APPLIED_OVERRIDES, record.policies_annotation()),
+            ] {
+                annotations.extend(applied.map(|text| (key.to_owned(), text.into())));
+            }
         }
-        if unused.is_empty() || !self.is_current(rollout).await? {
+        set_metadata_entry(&mut manifest, "annotations", CONFLICT_RESOLUTION, "abort");
+        let key = binding_reference_key(rollout.namespace(), rollout.name());
+        let draft = DesiredWork {
+            namespace: execution_space_name(cluster),
+            name: work_name(WORK_KIND, name, rollout.namespace()),
+            labels: Map::from_iter([(JOB_OF.to_owned(), key.into())]),
+            annotations,
+            owner_references: Vec::new(),
+            manifest,
+            suspend_dispatching: None,
+            preserve_resources_on_deletion: None,
+        };
+        let body = draft.into_body(None, rollout.uid())?;
+        Ok(Ok(body.unwrap_or_default()))
+    }
+
+    /// Whether a Rollout that was read from the cache, or that it did not have, is the last version.
+    async fn is_current(&self, key: &str, rollout: Option<&Object>) -> Result<bool, Error> {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        let at = ResourcePath::object(&ROLLOUTS, namespace, name);
+        let current = ignore_not_found(self.api.get(at).await)?;
+        let revision = |object: &Object| object.revision();
+        Ok(current.as_ref().map(revision) == rollout.map(revision))
+    }
+
+    /// Deletes the Jobs of a Rollout, `namespace/name`, that its status does not name any more: all if
+    /// the Rollout was deleted.
+    pub(crate) async fn prune(
+        &self,
+        key: &str,
+        rollout: Option<&Object>,
+        status: Option<&RolloutStatus>,
+    ) -> Result<(), Error> {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        let stages = status.map(|status| &*status.stages).unwrap_or_default();
+        let jobs = stages.iter().filter_map(|stage| stage.job.as_ref());
+        let used: Vec<String> = jobs
+            .map(|job| work_name(WORK_KIND, &job.name, namespace))
+            .collect();
+        let label = binding_reference_key(namespace, name);
+        let mut unused = self.works.by_index(BY_ROLLOUT, &label);
+        unused.retain(|work| !work.meta().deleting && used.iter().all(|name| name != work.name()));
+        if unused.is_empty() || !self.is_current(key, rollout).await? {
             return Ok(());
         }
-        for (resource, object) in &unused {
+        for work in &unused {
             let options = DeleteOptions {
-                uid: Some(object.uid().to_owned()),
-                // By default what belongs to a Job is orphaned.
-                propagation: Some(DeletionPropagation::Background),
+                uid: Some(work.uid().to_owned()),
                 ..DeleteOptions::default()
             };
-            let at = ResourcePath::of_object(resource, object);
+            let at = ResourcePath::of_object(&WORKS, work);
             ignore_not_found(self.api.delete(at, &options).await)?;
         }
         Ok(())
-    }
-}
-
-/// Makes the Job fail if its name is that of an object of someone else, which is left alone: a retry
-/// takes another name. One of an earlier Rollout is about to be collected.
-fn foreign(rollout: &Object, kind: &str, object: &Object) -> Result<Option<JobOutcome>, Error> {
-    let reason = format!("the {kind} {} is not one of this rollout", object.name());
-    let key = binding_reference_key(rollout.namespace(), rollout.name());
-    match object.meta().label(JOB_OF) == Some(&*key) {
-        true => Err(Error::blocked(reason)),
-        false => Ok(Some(JobOutcome::Failed(reason))),
     }
 }
 
@@ -260,57 +319,45 @@ fn refusal(error: client::Error) -> Result<Option<JobOutcome>, Error> {
     }
 }
 
-fn outcome_of(job: &Object) -> JobOutcome {
-    let view = machinery::json::from_slice::<FinishedJob>(&job.bytes()).unwrap_or_default();
+/// A Job has succeeded if it has in all clusters, and has failed if it has in one.
+fn joint_outcome(outcomes: Vec<JobOutcome>) -> Option<JobOutcome> {
+    let mut joint = None;
+    for outcome in outcomes {
+        joint = match (joint, outcome) {
+            (_, failed @ JobOutcome::Failed(_)) => return Some(failed),
+            (Some(JobOutcome::Running), _) => Some(JobOutcome::Running),
+            (_, outcome) => Some(outcome),
+        };
+    }
+    joint
+}
+
+/// What a member reports in the Work of a Job.
+fn outcome_of(cluster: &str, work: &Object) -> JobOutcome {
+    if work.meta().deleting {
+        return JobOutcome::Failed(format!("the Job was deleted in {cluster}"));
+    }
+    let Ok(view) = work.decode::<Work>() else {
+        return JobOutcome::Running;
+    };
+    // The status of a Job that the Work does not have is not that of this one.
+    let reported = view.status.manifest_statuses.first();
+    let reported = reported.filter(|_| view.is_applied());
+    let status = reported.and_then(|manifest| manifest.status.clone());
+    let status = status.map(serde_json::from_value::<JobStatus>);
+    let status = status.and_then(Result::ok).unwrap_or_default();
     let condition = |kind: &str| {
-        let mut conditions = view.status.conditions.iter();
+        let mut conditions = status.conditions.iter();
         conditions.find(|c| c.condition_type == kind && c.status == "True")
     };
     if let Some(failed) = condition("Failed") {
-        let reason = truncated(&failed.message, MAX_MESSAGE_BYTES).into_owned();
-        JobOutcome::Failed(reason)
+        let reason = truncated(&failed.message, MAX_MESSAGE_BYTES);
+        JobOutcome::Failed(format!("in {cluster}: {reason}"))
     } else if condition("Complete").is_some() {
         JobOutcome::Succeeded
     } else {
         JobOutcome::Running
     }
-}
-
-/// The metadata of what belongs to a Rollout, with further labels and annotations.
-fn metadata(rollout: &Object, name: &str, more: &Value) -> Value {
-    let entries = |map: &str, key: &str, value: &str| {
-        let mut entries: Map<String, Value> = more[map].as_object().cloned().unwrap_or_default();
-        entries.insert(key.to_owned(), value.into());
-        entries
-    };
-    let (namespace, binding) = (rollout.namespace(), rollout.name());
-    let owner = json!({"apiVersion": ROLLOUTS.api_version(), "kind": "Rollout",
-        "name": binding, "uid": rollout.uid(), "controller": true});
-    json!({
-        "name": name, "namespace": namespace, "ownerReferences": [owner],
-        "labels": entries("labels", JOB_OF, &binding_reference_key(namespace, binding)),
-        "annotations": entries("annotations", BINDING_NAME, binding),
-    })
-}
-
-/// Sends a Job to the clusters of its stage that are done, whatever their taints and whatever other
-/// policies select it.
-fn propagation_policy(rollout: &Object, stage: &StageRolloutStatus, name: &str) -> Value {
-    let clusters = stage.clusters.iter();
-    let clusters = clusters.filter(|cluster| cluster.phase == RolloutPhase::Done);
-    let names: Vec<&str> = clusters.map(|cluster| &*cluster.name).collect();
-    json!({
-        "apiVersion": POLICIES.api_version(), "kind": "PropagationPolicy",
-        "metadata": metadata(rollout, name, &Value::Null),
-        "spec": {
-            "resourceSelectors": [{"apiVersion": "batch/v1", "kind": "Job", "name": name}],
-            "priority": i32::MAX,
-            "placement": {
-                "clusterAffinity": {"clusterNames": names},
-                "clusterTolerations": [{"operator": "Exists"}],
-            },
-        },
-    })
 }
 
 /// The Job that a CronJob would create. It stays until the Rollout has no use for it: one that its
@@ -322,8 +369,15 @@ fn job_of(rollout: &Object, name: &str, cron_job: &Object) -> Result<Value, Erro
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("ttlSecondsAfterFinished");
     }
-    Ok(json!({
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": metadata(rollout, name, &template["metadata"]), "spec": spec,
-    }))
+    let namespace = rollout.namespace();
+    let mut job = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec});
+    for map in ["labels", "annotations"] {
+        if let Some(entries) = template["metadata"].get(map).filter(|map| map.is_object()) {
+            job["metadata"][map] = entries.clone();
+        }
+    }
+    let key = binding_reference_key(namespace, rollout.name());
+    set_metadata_entry(&mut job, "labels", JOB_OF, &key);
+    Ok(job)
 }

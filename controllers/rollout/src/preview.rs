@@ -79,6 +79,7 @@ pub fn preview_rollout(input: RolloutPreviewInput<'_>) -> Result<Option<RolloutP
         // The server alone knows.
         has_prometheus: true,
         target: &target,
+        rollout_uid: input.rollout.map(Object::uid).unwrap_or_default(),
         previous: view.as_ref().and_then(|view| view.status.as_ref()),
         targets: &targets,
         jobs: &[],

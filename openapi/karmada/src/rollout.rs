@@ -20,7 +20,8 @@ pub static ROLLOUTS: Gvr = Gvr::from_static(ROLLOUT_GROUP, "v1alpha1", "rollouts
 pub const REVISION: &str = "rollout.flotilla.io/revision";
 /// The label of ControllerRevisions of staged templates: the reference key of the binding.
 pub const REVISION_OF: &str = "rollout.flotilla.io/binding";
-/// The label of Jobs of gates and of their PropagationPolicies: the reference key of the binding.
+/// Of Jobs of gates and of their Works. The label is the reference key of the Rollout, and the
+/// annotation of the Works its namespace and name.
 pub const JOB_OF: &str = "rollout.flotilla.io/job-of";
 
 /// The name of the stage of the clusters that no stage of the policy selects.
@@ -243,6 +244,9 @@ pub struct StageJobStatus {
     pub since: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Where it runs, once it has been started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<String>,
 }
 
 impl StageJobStatus {

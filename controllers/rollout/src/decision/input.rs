@@ -63,6 +63,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) has_prometheus: bool,
     /// The revision with the current content of the template.
     pub(crate) target: &'a str,
+    /// The uid of the Rollout, whose Jobs have names of their own.
+    pub(crate) rollout_uid: &'a str,
     pub(crate) previous: Option<&'a RolloutStatus>,
     /// By name.
     pub(crate) targets: &'a [ObservedTarget],

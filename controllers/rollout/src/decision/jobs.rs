@@ -13,7 +13,7 @@ use karmada_api::rollout::{
 use machinery::time;
 use sha2::{Digest, Sha256};
 
-use super::clusters::{StageGates, api_time};
+use super::clusters::{ClusterState, StageGates, api_time};
 use super::input::{DecisionInput, JobOutcome};
 use super::step::RolloutStep;
 use crate::hashed_name::hashed_name;
@@ -86,6 +86,8 @@ impl<'a> RolloutStep<'a> {
         if let Some(job) = job.as_mut().filter(|job| !job.has_started()) {
             job.since = api_time(self.input.now);
             job.message.clear();
+            let members = self.done_members(stage);
+            job.clusters = members.map(|c| c.status.name.clone()).collect();
         }
         self.jobs[stage] = job;
     }
@@ -94,11 +96,22 @@ impl<'a> RolloutStep<'a> {
     fn named_job(&mut self, stage: usize) -> Option<StageJobStatus> {
         let gate = self.job_gate(stage)?;
         self.started_jobs = self.started_jobs.saturating_add(1);
-        let key = [self.input.target, self.stage_name(stage)];
+        let key = [
+            self.input.rollout_uid,
+            self.input.target,
+            self.stage_name(stage),
+        ];
         Some(StageJobStatus {
             name: job_name(&gate.cron_job, key, self.started_jobs),
             ..StageJobStatus::default()
         })
+    }
+
+    /// The clusters of a stage that are done.
+    fn done_members(&self, stage: usize) -> impl Iterator<Item = &ClusterState<'a>> {
+        let goal = self.goal();
+        let members = self.clusters.iter().filter(move |c| c.stage == stage);
+        members.filter(move |c| c.has(goal) && c.status.phase == RolloutPhase::Done)
     }
 
     fn job_gate(&self, stage: usize) -> Option<&'a JobGate> {
@@ -108,10 +121,8 @@ impl<'a> RolloutStep<'a> {
     /// Whether a stage awaits its Job, which runs in the clusters that are done. Once the rollout has
     /// ended, that is only a Job that a retry has named.
     fn has_open_job(&self, stage: usize) -> bool {
-        let goal = self.goal();
-        let mut members = self.clusters.iter().filter(|c| c.stage == stage);
         self.job_gate(stage).is_some()
-            && members.any(|c| c.has(goal) && c.status.phase == RolloutPhase::Done)
+            && self.done_members(stage).next().is_some()
             && match self.job_state(stage) {
                 Some(StageJobState::Pending | StageJobState::Running) => true,
                 Some(StageJobState::Succeeded) => false,
@@ -178,8 +189,8 @@ fn remaining(job: &StageJobStatus, deadline: Duration, now: Timestamp) -> Durati
     Duration::try_from(deadline.saturating_sub(elapsed)).unwrap_or_default()
 }
 
-/// The name of the Job with a number, for a revision and a stage.
-fn job_name(cron_job: &str, [revision, stage]: [&str; 2], number: i64) -> String {
-    let hash = Sha256::digest(format!("{revision}/{stage}/{number}").as_bytes());
+/// The name of the Job with a number, for a Rollout, a revision and a stage.
+fn job_name(cron_job: &str, key: [&str; 3], number: i64) -> String {
+    let hash = Sha256::digest(format!("{}/{number}", key.join("/")).as_bytes());
     hashed_name(cron_job, MAX_NAME_PREFIX, &hash[..HASH_BYTES])
 }

@@ -143,6 +143,7 @@ impl Fleet {
             has_partition: self.has_partition,
             has_prometheus: self.has_prometheus,
             target: &self.target,
+            rollout_uid: "uid",
             previous: self.status.as_ref(),
             targets: &self.clusters,
             jobs: &self.jobs(),
