@@ -21,6 +21,8 @@ use crate::hashed_name::hashed_name;
 /// The characters of the name of the CronJob in the name of a Job, which has at most 63.
 const MAX_NAME_PREFIX: usize = 42;
 const HASH_BYTES: usize = 5;
+/// Why the Job of a stage has not run.
+pub(super) const NO_CLUSTER: &str = "no cluster of the stage is done, in which its Job could run";
 /// The message of a Job that a retry has named.
 const RUNS_AGAIN: &str = "it runs again once the clusters of its stage have ended";
 
@@ -75,19 +77,24 @@ impl<'a> RolloutStep<'a> {
         }
     }
 
-    /// Starts the Job of the first stage that has not ended, if only the Job is missing.
+    /// Starts the Job of the first stage that has not ended, if only the Job is missing. With
+    /// `Continue`, one without a cluster to run in has failed.
     pub(super) fn start_job(&mut self) {
         let stage = self.frontier();
-        if !self.has_open_job(stage) || self.first_stage_with_open_clusters() == stage {
+        let has_ended = self.first_stage_with_open_clusters() != stage;
+        if !self.has_open_job(stage) || !has_ended || self.lacks_cluster_for_job(stage) {
             return;
         }
         let named = self.jobs[stage].take();
         let mut job = named.or_else(|| self.named_job(stage));
         if let Some(job) = job.as_mut().filter(|job| !job.has_started()) {
-            job.since = api_time(self.input.now);
-            job.message.clear();
             let members = self.done_members(stage);
             job.clusters = members.map(|c| c.status.name.clone()).collect();
+            let now = api_time(self.input.now);
+            match job.clusters.is_empty() {
+                true => finish(job, StageJobState::Failed, NO_CLUSTER, &now),
+                false => finish(job, StageJobState::Pending, "", &now),
+            }
         }
         self.jobs[stage] = job;
     }
@@ -118,19 +125,43 @@ impl<'a> RolloutStep<'a> {
         self.stage(stage)?.gates.job.as_ref()
     }
 
-    /// Whether a stage awaits its Job, which runs in the clusters that are done. Once the rollout has
-    /// ended, that is only a Job that a retry has named.
+    /// Whether a stage awaits its Job, also while none of its clusters is done, in which it could run.
+    /// Once the rollout has ended, that is only a Job that a retry has named and that can run.
     fn has_open_job(&self, stage: usize) -> bool {
-        self.job_gate(stage).is_some()
-            && self.done_members(stage).next().is_some()
-            && match self.job_state(stage) {
-                Some(StageJobState::Pending | StageJobState::Running) => true,
-                Some(StageJobState::Succeeded) => false,
-                Some(StageJobState::Failed) => {
-                    self.is_staged() && self.input.policy.on_failure != ON_FAILURE_CONTINUE
+        let goal = self.goal();
+        let mut members = self.clusters.iter().filter(|c| c.stage == stage);
+        if self.job_gate(stage).is_none() || !members.any(|c| c.has(goal)) {
+            return false;
+        }
+        match self.jobs[stage].as_ref() {
+            None => self.is_staged(),
+            Some(job) => match job.state {
+                StageJobState::Succeeded => false,
+                StageJobState::Failed => self.is_staged() && !self.continues(),
+                StageJobState::Pending | StageJobState::Running => {
+                    self.is_staged() || job.has_started() || self.has_done_members(stage)
                 }
-                None => self.is_staged(),
-            }
+            },
+        }
+    }
+
+    /// Whether the Job of a stage waits for a cluster in which it could run: all have failed within
+    /// the budget.
+    pub(super) fn lacks_cluster_for_job(&self, stage: usize) -> bool {
+        let job = self.jobs.get(stage).and_then(Option::as_ref);
+        let is_to_start = self.has_open_job(stage) && !job.is_some_and(StageJobStatus::has_started);
+        is_to_start
+            && !self.continues()
+            && !self.has_done_members(stage)
+            && self.first_stage_with_open_clusters() != stage
+    }
+
+    fn has_done_members(&self, stage: usize) -> bool {
+        self.done_members(stage).next().is_some()
+    }
+
+    fn continues(&self) -> bool {
+        self.input.policy.on_failure == ON_FAILURE_CONTINUE
     }
 
     pub(super) fn job_state(&self, stage: usize) -> Option<StageJobState> {

@@ -12,6 +12,7 @@ use karmada_api::rollout::{
 use super::amounts::{amount_rounded_down, amount_rounded_up};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
+use super::jobs::NO_CLUSTER;
 use super::windows::{self, WindowState, window_state};
 
 /// Why a query that names no Service has no result.
@@ -26,6 +27,8 @@ pub(super) enum StageHold {
     FailureBudgetExceeded,
     /// The Job of the stage.
     JobFailed,
+    /// In which the Job of the stage could run.
+    AwaitingCluster,
     AwaitingAvailability,
     /// Nothing answers the query of the stage.
     NoPrometheus,
@@ -40,6 +43,7 @@ impl StageHold {
             Self::AwaitingApproval => "AwaitingApproval",
             Self::FailureBudgetExceeded => "FailureBudgetExceeded",
             Self::JobFailed => "JobFailed",
+            Self::AwaitingCluster => "AwaitingCluster",
             Self::AwaitingAvailability => "AwaitingAvailability",
             Self::NoPrometheus => "NoPrometheus",
             Self::OutsideWindow(_) => "OutsideWindow",
@@ -51,6 +55,7 @@ impl StageHold {
         match self {
             Self::OutsideWindow(next) => windows::message(next),
             Self::NoPrometheus => NO_PROMETHEUS.to_owned(),
+            Self::AwaitingCluster => NO_CLUSTER.to_owned(),
             _ => String::new(),
         }
     }
@@ -273,6 +278,8 @@ impl<'a> RolloutStep<'a> {
             Some(StageHold::FailureBudgetExceeded)
         } else if self.is_held_by_job(stage) {
             Some(StageHold::JobFailed)
+        } else if self.lacks_cluster_for_job(stage) {
+            Some(StageHold::AwaitingCluster)
         } else if self.lacks_prometheus(stage) {
             Some(StageHold::NoPrometheus)
         } else if needs_approval && !approvals.any(is_approved) {

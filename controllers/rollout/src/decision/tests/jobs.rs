@@ -240,13 +240,74 @@ fn a_job_belongs_to_one_rollout() {
     assert_eq!(fleet.status.unwrap().started_jobs, 3);
 }
 
-// proves: ROL-job
-#[test]
-fn a_stage_without_clusters_that_are_done_awaits_no_job() {
-    let mut fleet = fleet(json!({"failureBudget": 2}));
-    fleet.cluster("a").reachable = false;
+/// A fleet whose first stage has one cluster, which cannot be reached when its turn comes.
+fn unreachable_canary(more: Value) -> Fleet {
+    let mut fleet = fleet(more);
     fleet.leave("b");
+    fleet.job_outcome = JobOutcome::Succeeded;
+    fleet.cluster("a").reachable = false;
     fleet.change("2");
-    fleet.check("Degraded: a=2 Failed, c=2 Done");
+    fleet
+}
+
+// proves: ROL-job-awaits-cluster
+#[test]
+fn a_stage_does_not_pass_before_its_job_has_had_a_cluster() {
+    let mut fleet = unreachable_canary(json!({"failureBudget": 1}));
+    fleet.pass(3600);
+    fleet.check("AwaitingCluster: a=2 Failed, c=1 Pending");
     assert_eq!(fleet.job_text(0), "");
+    let conditions = &fleet.status.as_ref().unwrap().conditions;
+    let mut paused = conditions.iter().filter(|c| c.condition_type == "Paused");
+    assert!(paused.all(|c| c.status == "True" && c.message.contains("in which its Job could run")));
+    // Another cluster of the stage is not held.
+    let mut widened = fleet.clone();
+    widened.join("d", 0);
+    widened.run_to_rest();
+    widened.check("Degraded: a=2 Failed, d=2 Done, c=2 Done");
+    assert_eq!(widened.job_text(0), "Succeeded: ");
+    // One that leaves holds nobody.
+    let mut left = fleet.clone();
+    left.leave("a");
+    left.run_to_rest();
+    left.check("Completed: c=2 Done");
+    // It goes on when the cluster is back, and after a retry too.
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.check("AwaitingCluster: a=2 Failed, c=1 Pending");
+    fleet.cluster("a").reachable = true;
+    fleet.run_to_rest();
+    fleet.check("Completed: a=2 Done, c=2 Done");
+    assert_eq!(fleet.job_text(0), "Succeeded: ");
+}
+
+// proves: ROL-job-awaits-cluster
+#[test]
+fn with_continue_a_job_without_a_cluster_has_failed_and_runs_after_a_retry() {
+    let mut fleet = unreachable_canary(json!({"failureBudget": 1, "onFailure": "Continue"}));
+    fleet.check("Degraded: a=2 Failed, c=2 Done");
+    let failed = "Failed: no cluster of the stage is done, in which its Job could run";
+    assert_eq!(fleet.job_text(0), failed);
+    // The cluster alone does not end it.
+    fleet.cluster("a").reachable = true;
+    fleet.run_to_rest();
+    fleet.check("Degraded: a=2 Done, c=2 Done");
+    fleet.retry();
+    fleet.run_to_rest();
+    fleet.check("Completed: a=2 Done, c=2 Done");
+    assert_eq!(fleet.job_text(0), "Succeeded: ");
+}
+
+// proves: ROL-job-awaits-cluster
+#[test]
+fn a_job_that_runs_holds_its_stage_when_its_cluster_is_lost() {
+    let mut fleet = fleet(json!({"failureBudget": 2}));
+    fleet.change("2");
+    assert_eq!(fleet.job_text(0), "Running: ");
+    fleet.cluster("a").reachable = false;
+    fleet.cluster("b").reachable = false;
+    fleet.run_to_rest();
+    fleet.check("Progressing: a=2 Failed, b=2 Failed, c=1 Pending");
+    fleet.pass(600);
+    fleet.check("JobFailed: a=2 Failed, b=2 Failed, c=1 Pending");
 }

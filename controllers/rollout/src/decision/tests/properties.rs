@@ -133,12 +133,12 @@ fn check_step(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
             for (i, stage) in after.stages[..index].iter().enumerate() {
                 let has_gate = fleet.policy.stages[i].gates.job.is_some();
                 let mut clusters = stage.clusters.iter();
-                let is_done = clusters.any(|c| c.phase == RolloutPhase::Done);
+                let is_empty = clusters.all(|c| c.phase == RolloutPhase::Skipped);
                 let state = stage.job.as_ref().map(|job| job.state);
                 let has_passed = state == Some(StageJobState::Succeeded)
                     || state == Some(StageJobState::Failed) && on_failure == "Continue";
                 assert!(
-                    has_passed || !has_gate || !is_done,
+                    has_passed || !has_gate || is_empty,
                     "{} began before the Job of {}: {after:?}",
                     cluster.name,
                     stage.name
