@@ -17,7 +17,7 @@ use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
 use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
-use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
+use karmada_api::rollout::{ROLLOUT_FINALIZER, ROLLOUTS, RolloutStatus};
 use karmada_api::well_known_keys::BINDING_NAME;
 use karmada_api::{ResourceBinding, ResourceBindingSpec, Rollout, RolloutPolicy};
 use machinery::time::Clock;
@@ -150,6 +150,14 @@ impl RolloutController {
             }
         });
         self.jobs.add_event_handler(&self.resolver.queue);
+        // A Rollout that was deleted ends with its binding.
+        let (queue, rollouts) = (self.resolver.queue.clone(), self.resolver.rollouts.clone());
+        self.bindings.add_event_handler(move |change| {
+            let is_gone = change.new.is_none_or(|binding| binding.meta().deleting);
+            if is_gone && rollouts.get_by_key(&change.key()).is_some() {
+                queue.add(change.key());
+            }
+        });
         self.follow_policies(tasks);
         self.follow_clusters(tasks);
     }
@@ -206,13 +214,14 @@ impl RolloutController {
             }
             Some(_) => {}
         }
-        let Some(binding) = self.bindings.get_by_key(key) else {
-            return Ok(ReconcileAction::Done);
+        let binding = self.bindings.get_by_key(key);
+        let Some(binding) = binding.filter(|binding| !binding.meta().deleting) else {
+            return self.release_deleted(rollout).await;
         };
         let view = binding.decode::<ResourceBinding>()?;
         let of = &view.spec.resource;
         let mapping = self.templates.rest_mapper.find(&of.api_version, &of.kind);
-        let Some(mapping) = mapping.filter(|_| !binding.meta().deleting) else {
+        let Some(mapping) = mapping else {
             return Ok(ReconcileAction::Done);
         };
         let version = of.resource_version.parse().unwrap_or(0);
@@ -221,7 +230,7 @@ impl RolloutController {
             .get_at_least(&mapping, binding.namespace(), &of.name, version)
             .await?;
         let Some(template) = lookup else {
-            return Ok(ReconcileAction::Done);
+            return self.release_deleted(rollout).await;
         };
         let policy = self.resolver.policies.select(&mapping.gvk, template.meta());
         match (policy, rollout) {
@@ -271,6 +280,9 @@ impl RolloutController {
     }
 
     async fn delete(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
+        if rollout.meta().deleting {
+            return self.release(rollout).await;
+        }
         let options = DeleteOptions {
             uid: Some(rollout.uid().to_owned()),
             ..DeleteOptions::default()
@@ -278,6 +290,50 @@ impl RolloutController {
         let at = ResourcePath::of_object(&ROLLOUTS, rollout);
         ignore_not_found(self.api.delete(at, &options).await)?;
         Ok(ReconcileAction::Done)
+    }
+
+    /// Lets a Rollout go that was deleted and has no use any more.
+    async fn release_deleted(&self, rollout: Option<Object>) -> Result<ReconcileAction, Error> {
+        match rollout.filter(|rollout| rollout.meta().deleting) {
+            Some(rollout) => self.release(&rollout).await,
+            None => Ok(ReconcileAction::Done),
+        }
+    }
+
+    async fn release(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
+        let mut finalizers = rollout.finalizers();
+        finalizers.retain(|finalizer| finalizer != ROLLOUT_FINALIZER);
+        self.write_finalizers(rollout, &finalizers).await
+    }
+
+    /// Lets a Rollout stay until it has ended, if it is deleted; returns whether it was written.
+    async fn ensure_finalizer(&self, rollout: &Object) -> Result<bool, Error> {
+        let mut finalizers = rollout.finalizers();
+        let is_held = finalizers
+            .iter()
+            .any(|finalizer| finalizer == ROLLOUT_FINALIZER);
+        if is_held || rollout.meta().deleting {
+            return Ok(false);
+        }
+        finalizers.push(ROLLOUT_FINALIZER.to_owned());
+        self.write_finalizers(rollout, &finalizers).await?;
+        Ok(true)
+    }
+
+    async fn write_finalizers(
+        &self,
+        rollout: &Object,
+        finalizers: &[String],
+    ) -> Result<ReconcileAction, Error> {
+        let version = rollout.revision().to_string();
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        let at = ResourcePath::of_object(&ROLLOUTS, rollout);
+        let options = WriteOptions::default();
+        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
+        match ignore_not_found(written) {
+            Err(error) if error.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            result => result.map(|_| ReconcileAction::Done).map_err(Error::from),
+        }
     }
 
     /// Does the next step of a rollout. Each step is one write, whose event leads to the next.
@@ -298,6 +354,9 @@ impl RolloutController {
         let Some(rollout) = rollout else {
             return self.create(staged).await;
         };
+        if self.ensure_finalizer(&rollout).await? {
+            return Ok(ReconcileAction::Done);
+        }
         let view = rollout.decode::<Rollout>()?;
         let spec = &staged.policy.policy.spec;
         let key = staged.binding.meta().key();
@@ -336,6 +395,8 @@ impl RolloutController {
                 self.expectations.expect(&key, &written, look);
             }
             self.report_given_up(staged, &decision.given_up);
+        } else if rollout.meta().deleting && is_settled(&status) {
+            return self.release(&rollout).await;
         } else {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
@@ -377,7 +438,8 @@ impl RolloutController {
         let owner = staged.owner_reference();
         let body = json!({
             "apiVersion": ROLLOUTS.api_version(), "kind": "Rollout",
-            "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner],
+                "finalizers": [ROLLOUT_FINALIZER]},
             "spec": {},
         });
         let options = WriteOptions::default();
@@ -480,6 +542,14 @@ impl PolicedTemplate<'_> {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }
+}
+
+/// Whether the status of a Rollout can be made again from the Works: nothing of it is staged, and no
+/// cluster keeps replicas that it should not have.
+fn is_settled(status: &RolloutStatus) -> bool {
+    status.stage.is_empty()
+        && status.rejected_revision.is_empty()
+        && status.replicas.iter().all(|kept| kept.since.is_empty())
 }
 
 /// Whether a template has no cluster though its placement wants some.

@@ -24,6 +24,9 @@ pub const REVISION_OF: &str = "rollout.flotilla.io/binding";
 /// annotation of the Works its namespace and name.
 pub const JOB_OF: &str = "rollout.flotilla.io/job-of";
 
+/// Holds a deleted Rollout until it has ended: its status alone says which gates are open.
+pub const ROLLOUT_FINALIZER: &str = "rollout.flotilla.io/rollout-controller";
+
 /// The name of the stage of the clusters that no stage of the policy selects.
 pub const REMAINING_STAGE: &str = "remaining";
 

@@ -1,5 +1,6 @@
 //! Staged templates: which revision each Work is made from.
 
+use client::{Api, DeleteOptions, ResourcePath};
 use controller_context::{WorkHealth, set_derived_conditions};
 use karmada_api::binding::Condition;
 use karmada_api::resources::{OVERRIDES, WORKS};
@@ -78,6 +79,12 @@ impl PropagationFixture {
         self.edit(&DEPLOYMENTS, "web", |web| {
             *web.pointer_mut(path).unwrap() = image.into();
         });
+    }
+
+    async fn delete_rollout(&self) {
+        let at = ResourcePath::object(&ROLLOUTS, "n", ROLLOUT);
+        let options = DeleteOptions::default();
+        self.control_plane.delete(at, &options).await.unwrap();
     }
 
     /// Lets both members report until the rollout has ended.
@@ -199,6 +206,70 @@ async fn a_template_without_a_policy_is_not_staged() {
             .all(|resource| plane.control_plane.list_objects(resource).is_empty())
     })
     .await;
+    plane.tasks.stop().await;
+}
+
+/// A version of a policy with one stage, in which both members soak.
+fn soaking_policy(generation: i64, healthy_for: &str) -> Value {
+    let mut policy = rollout_policy();
+    policy["metadata"]["generation"] = generation.into();
+    policy["spec"]["stages"] = json!([{"name": "all", "gates": {"healthyFor": healthy_for}}]);
+    policy
+}
+
+// proves: ROL-deleted-held
+#[tokio::test]
+async fn a_deleted_rollout_stays_until_it_has_ended() {
+    let plane = PropagationFixture::new().with_web_deployment();
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, soaking_policy(1, "0s"));
+    let plane = plane.started().await;
+    plane.complete().await;
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, soaking_policy(2, "10m"));
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:2").await;
+    let rollout = || plane.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);
+    let first = rollout().unwrap()["metadata"]["uid"].clone();
+    let has_policy = || {
+        let policy = rollout().map(|rollout| rollout["status"]["policy"].clone());
+        policy.is_some_and(|policy| policy.as_str().is_some_and(|id| id.ends_with("/2")))
+    };
+    wait_until("the policy is observed", has_policy).await;
+    plane.delete_rollout().await;
+    // The last stage still has its gate, though all Works have the target.
+    for cluster in ["m1", "m2"] {
+        plane.report_healthy(cluster);
+    }
+    let phases = || {
+        let clusters = rollout().map(|r| r["status"]["stages"][0]["clusters"].clone());
+        let clusters = clusters.and_then(|clusters| clusters.as_array().cloned());
+        let clusters = clusters.unwrap_or_default().into_iter();
+        clusters.map(|c| c["phase"].clone()).collect::<Vec<_>>()
+    };
+    wait_until("both soak", || phases() == ["Soaking", "Soaking"]).await;
+    let held = rollout().unwrap();
+    assert_eq!(held["metadata"]["uid"], first);
+    let status = &held["status"];
+    assert_ne!(status["stableRevision"], status["targetRevision"]);
+    // Once it has ended, another one takes its place.
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, soaking_policy(3, "0s"));
+    let is_new = || rollout().is_some_and(|rollout| rollout["metadata"]["uid"] != first);
+    wait_until("it is made again", is_new).await;
+    plane.complete().await;
+    // A policy that is deleted ends it, too.
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, soaking_policy(4, "10m"));
+    plane.set_image("nginx:3").await;
+    plane.wait_for_images("nginx:3", "nginx:3").await;
+    plane.delete_rollout().await;
+    plane.control_plane.remove(&ROLLOUT_POLICIES, "n", "p");
+    wait_until("it is deleted", || rollout().is_none()).await;
     plane.tasks.stop().await;
 }
 
