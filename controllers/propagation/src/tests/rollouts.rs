@@ -250,9 +250,9 @@ async fn a_deleted_rollout_stays_until_it_has_ended() {
         clusters.map(|c| c["phase"].clone()).collect::<Vec<_>>()
     };
     wait_until("both soak", || phases() == ["Soaking", "Soaking"]).await;
-    let held = rollout().unwrap();
-    assert_eq!(held["metadata"]["uid"], first);
-    let status = &held["status"];
+    let object = rollout().unwrap();
+    assert_eq!(object["metadata"]["uid"], first);
+    let status = &object["status"];
     assert_ne!(status["stableRevision"], status["targetRevision"]);
     // Once it has ended, another one takes its place.
     plane

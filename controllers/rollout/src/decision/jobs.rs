@@ -15,16 +15,15 @@ use sha2::{Digest, Sha256};
 
 use super::clusters::{ClusterState, StageGates, api_time};
 use super::input::{DecisionInput, JobOutcome};
-use super::step::RolloutStep;
+use super::step::{NO_CLUSTER, RolloutStep};
 use crate::hashed_name::hashed_name;
 
 /// The characters of the name of the CronJob in the name of a Job, which has at most 63.
 const MAX_NAME_PREFIX: usize = 42;
 const HASH_BYTES: usize = 5;
-/// Why the Job of a stage has not run.
-pub(super) const NO_CLUSTER: &str = "no cluster of the stage is done, in which its Job could run";
 /// The message of a Job that a retry has named.
-const RUNS_AGAIN: &str = "it runs again once the clusters of its stage have ended";
+const RUNS_AGAIN: &str =
+    "it runs again once the earlier stages and the clusters of its own have ended";
 
 impl<'a> RolloutStep<'a> {
     /// The Jobs of the stages of a policy, which belong to one revision.

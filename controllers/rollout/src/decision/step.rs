@@ -12,12 +12,14 @@ use karmada_api::rollout::{
 use super::amounts::{amount_rounded_down, amount_rounded_up};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
-use super::jobs::NO_CLUSTER;
 use super::windows::{self, WindowState, window_state};
 
 /// Why a query that names no Service has no result.
 pub(crate) const NO_PROMETHEUS: &str =
     "the query names no Service, and the control plane has no --rollout-prometheus-url";
+
+/// Why the Job of a stage has not run.
+pub(super) const NO_CLUSTER: &str = "no cluster of the stage is done, in which its Job could run";
 
 /// Why no cluster of a stage begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,7 +151,8 @@ fn degraded_fleet() -> Fleet {
 // proves: ROL-job-rerun-ended
 #[test]
 fn a_retry_runs_the_failed_job_of_a_rollout_that_has_ended() {
-    let waits = "Pending: it runs again once the clusters of its stage have ended";
+    let waits =
+        "Pending: it runs again once the earlier stages and the clusters of its own have ended";
     let mut fleet = degraded_fleet();
     let name = job(&fleet).name;
     fleet.job_outcome = JobOutcome::Running;
