@@ -87,7 +87,7 @@ fn a_change_is_paused_resumed_and_approved() {
     fixture.run("rollout status deploy/staged -w").succeeded();
     fixture
         .run("rollout resume deploy/staged")
-        .failed_with("deployment/staged is already resumed");
+        .failed_with("deployment/staged is not paused");
     let printed = fixture.run("rollout pause deploy/staged").succeeded();
     assert_eq!(printed, "deployment/staged paused\n");
     let mut changed = staged;

@@ -90,6 +90,10 @@ async fn a_failing_member_holds_the_stages_after_it() {
         rejection.contains("spec.stages[1].maxConcurrency"),
         "{rejection}"
     );
+    let mut unbounded = rollout_policy(&web);
+    unbounded["spec"]["failureBudget"] = json!(i64::from(i32::MAX) + 1);
+    let rejection = control.try_create(unbounded).await.unwrap_err().to_string();
+    assert!(rejection.contains("spec.failureBudget"), "{rejection}");
     let mut divided = rollout_policy(&web);
     divided["spec"]["stages"][0]["batches"] = json!(["50%", "100%"]);
     let rejection = control.try_create(divided).await.unwrap_err().to_string();

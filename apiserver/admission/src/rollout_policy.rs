@@ -194,6 +194,12 @@ mod tests {
                 "spec.stages[0].gates.healthyFor: Invalid value",
             ],
         );
+        for budget in [json!(2_147_483_648_i64), json!(u64::MAX)] {
+            check(
+                json!({"failureBudget": budget}),
+                &["spec.failureBudget: Invalid value"],
+            );
+        }
         let nobody = json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is", "values": ["b"]}]}});
         let labeled = json!([{"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": {"matchLabels": {"a": "b c"}}}]);
         check(

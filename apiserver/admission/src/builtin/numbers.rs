@@ -63,11 +63,12 @@ pub(crate) fn int_or_percent(value: &Value) -> i64 {
 /// Requires a number of at least 0, or a percentage.
 pub(crate) fn validate_int_or_percent(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
     match value {
-        Value::Number(n) if n.as_i64().is_none_or(|n| n < 0) => errors.push(FieldError::invalid(
-            field,
-            value,
-            "must be greater than or equal to 0",
-        )),
+        Value::Number(n) if n.as_i64().is_some_and(|n| n < 0) || n.is_f64() => errors.push(
+            FieldError::invalid(field, value, "must be greater than or equal to 0"),
+        ),
+        Value::Number(n) if n.as_i64().is_none_or(|n| n > i32::MAX.into()) => errors.push(
+            FieldError::invalid(field, value, "must be less than or equal to 2147483647"),
+        ),
         Value::String(_) if percent(value).is_none() => {
             errors.push(FieldError::invalid(field, value, INVALID_PERCENT));
         }

@@ -30,9 +30,12 @@ impl StagedTemplate<'_> {
     /// Lets no further cluster begin, or lets them begin again.
     pub fn pausing(&self, paused: bool) -> anyhow::Result<RolloutChange> {
         let view = self.rollout.decode::<Rollout>()?;
-        let verb = if paused { "paused" } else { "resumed" };
+        let (verb, reason) = match paused {
+            true => ("paused", "is already paused"),
+            false => ("resumed", "is not paused"),
+        };
         if view.spec.paused == paused {
-            bail!("{} is already {verb}", self.text);
+            bail!("{} {reason}", self.text);
         }
         Ok(RolloutChange {
             outcome: format!("{} {verb}", self.text),

@@ -107,7 +107,7 @@ async fn what_cannot_be_done_is_said_instead_of_a_plan() {
     let base = "/workloads/shop/web%2Ddeployment";
     for (action, message) in [
         ("approve?stage=nowhere", "has no stage"),
-        ("resume", "is already resumed"),
+        ("resume", "is not paused"),
         ("scale?replicas=many", "must be a whole number"),
         ("scale?replicas=-1", "must be a whole number"),
     ] {
