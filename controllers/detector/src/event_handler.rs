@@ -321,13 +321,19 @@ mod tests {
         wait_until("the binding", || binding().is_some()).await;
         detector.reconcile_queued().await;
 
-        let (updates, deleted) = (Arc::new(AtomicUsize::new(0)), binding().unwrap());
-        let (counted, weak) = (Arc::clone(&updates), Arc::downgrade(&detector));
+        let deleted = binding().unwrap();
+        let [updates, reads] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (update_counter, read_counter) = (Arc::clone(&updates), Arc::clone(&reads));
+        let weak = Arc::downgrade(&detector);
         plane.control_plane.on_call(move |call| {
-            let of_binding = call.resource == Some(&BINDINGS) && call.verb == "update";
-            if of_binding && counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            let verb = call.verb;
+            if call.resource != Some(&BINDINGS) {
+                return None;
+            }
+            if verb == "update" && update_counter.fetch_add(1, Ordering::Relaxed) == 0 {
                 weak.upgrade().unwrap().on_binding_deleted(&deleted);
             }
+            read_counter.fetch_add(usize::from(verb == "get"), Ordering::Relaxed);
             None
         });
         plane.control_plane.pause_watches(&BINDINGS);
@@ -343,11 +349,12 @@ mod tests {
         detector.process_template(&key).await.unwrap();
         detector.queue.done(&key);
         assert_eq!(updates.load(Ordering::Relaxed), 1);
+        assert_eq!(reads.load(Ordering::Relaxed), 0);
         // The handler has enqueued the template. The informer still holds the old binding, so the
-        // next update is rejected.
+        // new one is read.
         assert_eq!(detector.queue.get().await, Some(key.clone()));
-        detector.process_template(&key).await.unwrap_err();
-        assert_eq!(updates.load(Ordering::Relaxed), 2);
+        detector.process_template(&key).await.unwrap();
+        assert_eq!(reads.load(Ordering::Relaxed), 1);
         plane.tasks.stop().await;
     }
 
