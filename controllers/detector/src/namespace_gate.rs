@@ -56,30 +56,11 @@ impl ResourceDetector {
 
 #[cfg(test)]
 mod tests {
-    use controller_context::TemplateKey;
-    use controller_testing::{DEPLOYMENTS, FederationFixture, NAMESPACES, deployment};
+    use controller_testing::{FederationFixture, NAMESPACES};
     use karmada_api::well_known_keys::{NAMESPACE_GATE, SKIP_AUTO_PROPAGATION};
     use serde_json::json;
 
     use crate::controller::tests::detector_without_workers;
-
-    // proves: DET-namespace-gate-changes
-    #[tokio::test]
-    async fn a_template_follows_the_gate_although_its_binding_is_not_cached_yet() {
-        let mut plane = FederationFixture::new();
-        plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
-        let detector = detector_without_workers(&mut plane).await;
-        detector.reconcile_queued().await;
-        detector.enqueue_namespace("other").await;
-        assert!(detector.queue.is_empty());
-        detector.enqueue_namespace("n").await;
-        assert!(!detector.queue.is_empty());
-        let key = TemplateKey {
-            gvr: DEPLOYMENTS.clone(),
-            name: "n/web".into(),
-        };
-        assert_eq!(detector.queue.get().await, Some(key));
-    }
 
     // proves: DET-namespace-gate
     #[tokio::test]

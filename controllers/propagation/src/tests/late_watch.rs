@@ -1,11 +1,13 @@
 //! Tests in which a controller's own writes arrive late by the watch.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use client::{Api, Error};
-use controller_testing::{DEPLOYMENTS, deployment, policy, wait_until};
+use controller_testing::{DEPLOYMENTS, NAMESPACES, deployment, policy, wait_until};
+use karmada_api::ClusterAffinity;
 use karmada_api::resources::{BINDINGS, POLICIES, WORKS};
+use karmada_api::well_known_keys::{NAMESPACE_GATE, SKIP_AUTO_PROPAGATION};
 use machinery::{Gvr, Status};
 use serde_json::json;
 
@@ -92,6 +94,41 @@ async fn a_binding_follows_a_template_that_changes_back() {
 #[tokio::test]
 async fn a_work_follows_a_binding_that_changes_back() {
     scale_and_scale_back_behind(&WORKS).await;
+}
+
+/// The gate of a namespace closes before the watch delivers a binding of the namespace.
+// proves: DET-namespace-gate-changes
+#[tokio::test]
+async fn a_gate_applies_to_a_binding_that_the_cache_lacks() {
+    let plane = PropagationFixture::new();
+    let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n",
+        "labels": {SKIP_AUTO_PROPAGATION: "true"}}});
+    plane.control_plane.seed(&NAMESPACES, namespace.clone());
+    plane.control_plane.seed(&POLICIES, policy(json!({})));
+    let creations = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&creations);
+    plane.control_plane.on_call(move |call| {
+        if call.verb == "create" && call.resource == Some(&BINDINGS) {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        None
+    });
+    let plane = plane.started().await;
+    plane.control_plane.pause_watches(&BINDINGS);
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    let binding = || plane.binding("web-deployment");
+    wait_until("the binding", || binding().is_some()).await;
+    namespace["metadata"]["annotations"] = json!({NAMESPACE_GATE: "true"});
+    plane.control_plane.seed(&NAMESPACES, namespace);
+    // The template is applied again, though the cache has no binding.
+    wait_until("another attempt", || creations.load(Ordering::SeqCst) > 1).await;
+    plane.control_plane.resume_watches(&BINDINGS);
+    let nowhere = serde_json::to_value(ClusterAffinity::nowhere()).unwrap();
+    wait_until("no cluster", || {
+        binding().unwrap()["spec"]["placement"]["clusterAffinity"] == nowhere
+    })
+    .await;
+    plane.tasks.stop().await;
 }
 
 /// A late Work of a former leader, or of a reconciliation that ran while the binding was deleted.
