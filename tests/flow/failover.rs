@@ -5,7 +5,7 @@ use harness::ServerProcess;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::flow::cache_waits::wait_until_scheduler_sees;
+use crate::flow::cache_waits::{wait_until_members_are_schedulable, wait_until_scheduler_sees};
 use crate::flow::fleet::{ApiServerClient, BINARY, find_condition, run_flotilla};
 use crate::flow::member_outage::start_member;
 use crate::flow::objects::{
@@ -86,6 +86,7 @@ impl FlowFailoverFixture {
         let (Some(b), Some(a)) = (members.pop(), members.pop()) else {
             unreachable!("two were started")
         };
+        wait_until_members_are_schedulable(&control, 2).await;
         Self {
             control,
             a,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::flow::cache_waits::wait_until_overrides_are_seen;
+use crate::flow::cache_waits::{wait_until_overrides_are_seen, wait_until_scheduler_sees};
 use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
 use crate::flow::objects::{
     BINDINGS, CLUSTER_OVERRIDES, CONFIG_MAPS, DEPLOYMENTS, EVENTS, OVERRIDES, WORKS,
@@ -202,6 +202,8 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     control
         .merge_patch(&crate::flow::objects::CLUSTERS, "", "member2", label)
         .await;
+    // The scheduler and the overrides have one cache of clusters.
+    wait_until_scheduler_sees(control, ns, &["member2"]).await;
     let map = config_map(ns, "c", "v");
     let with = |target: Value, key: &str| json!({"targetCluster": target, "overriders": {"plaintext": [{"path": format!("/data/{key}"), "operator": "add", "value": "1"}]}});
     let rules = json!([
