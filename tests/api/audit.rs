@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::api::http_requests::wait_until;
 use crate::api::test_server::ApiTestServer;
 
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(90);
@@ -137,7 +138,10 @@ fn events_have_kubernetes_fields_and_the_bodies_of_their_level() {
     assert_eq!(send("POST", SECRETS, "id-secret", &secret).code, 201);
     let event = only_event(&log, "id-secret");
     assert_eq!(event["objectRef"]["name"], "s");
-    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    let exists = || (send("GET", account, "id-account", &Value::Null).code == 200).then_some(());
+    wait_until("the default account", exists);
+    let path = &format!("{account}/token");
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
     let reply = send("POST", path, "id-token", &request);
     assert_eq!(reply.code, 201, "{}", reply.text());

@@ -216,6 +216,9 @@ async fn no_log_line_has_a_secret() {
     });
     assert_eq!(reply.await.unwrap().code, 401);
     let accounts = machinery::Gvr::from_static("", "v1", "serviceaccounts");
+    control
+        .wait_until_exists(&accounts, "default", "default")
+        .await;
     let token = client::ResourcePath::object(&accounts, "default", "default").subresource("token");
     let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
