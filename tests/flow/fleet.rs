@@ -29,7 +29,7 @@ fn shared_control_plane() -> Arc<FlotillaUpProcess> {
 
 /// Starts a control plane, and waits until it schedules to all of its members. Blocks; must be
 /// called where tokio runs.
-pub(crate) fn start_schedulable_fleet(flags: &[&str]) -> FlotillaUpProcess {
+fn start_schedulable_fleet(flags: &[&str]) -> FlotillaUpProcess {
     let up = start_control_plane(flags);
     let control = up.control_plane();
     let schedulable = wait_until_members_are_schedulable(&control, MEMBERS);

@@ -6,10 +6,10 @@
 //! and panics with the object last read when the state does not come.
 
 /// A control plane with members and clients of them.
-pub(crate) mod fleet;
+mod fleet;
 
 /// Waits for the caches of controllers.
-pub(crate) mod cache_waits;
+mod cache_waits;
 
 use harness::objects;
 

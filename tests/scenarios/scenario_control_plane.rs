@@ -7,8 +7,9 @@ use harness::{ApiServerClient, FlotillaUpProcess};
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use crate::flow::fleet::start_schedulable_fleet;
 use crate::scenarios::scenario::ThemeRequirements;
+
+const MEMBERS: usize = 3;
 
 /// Clients of a control plane and its members.
 pub(crate) struct ScenarioControlPlane {
@@ -31,7 +32,7 @@ impl ScenarioControlPlane {
         static SHARED: Mutex<Weak<SharedControlPlane>> = Mutex::new(Weak::new());
         let start = || {
             let more: Vec<&str> = head.arguments.iter().map(String::as_str).collect();
-            let up = start_schedulable_fleet(&more);
+            let up = FlotillaUpProcess::start(env!("CARGO_BIN_EXE_flotilla"), MEMBERS, &more);
             let clusters = Arc::default();
             Arc::new(SharedControlPlane { up, clusters })
         };

@@ -13,7 +13,6 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::flow::cache_waits::wait_until_members_are_schedulable;
 use crate::scenarios::expected_state;
 use crate::scenarios::observed_state::{ObservedState, differences, missing_fields, text_at};
 use crate::scenarios::scenario::{ExpectedEvent, Scenario, ScenarioStep, TemplateExpectation};
@@ -53,7 +52,6 @@ impl<'a> ScenarioRun<'a> {
             let before = plane.control.list(&CLUSTERS, "").await;
             let done = Self::run_steps(plane, scenario, before.clone()).await;
             restore_clusters(plane, &before).await;
-            wait_until_members_are_schedulable(&plane.control, plane.members.len()).await;
             done
         } else {
             let _with_others = plane.clusters.read().await;
