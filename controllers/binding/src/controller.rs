@@ -39,7 +39,7 @@ use crate::removed_bindings::RemovedBindings;
 use crate::work_builder::{
     SharedManifestInputs, WorkBuilder, WorkFailure, parse_manifest, unknown_cluster,
 };
-use crate::work_cleanup::plan_cleanup;
+use crate::work_cleanup::{is_late, plan_cleanup};
 
 const BY_BINDING: &str = "binding";
 const BINDING_WORKERS: usize = 8;
@@ -211,25 +211,31 @@ impl BindingController {
         }
     }
 
-    /// Enqueues a deleted binding whose Work appears late: its creation was under way while the
-    /// other Works were deleted, or a former leader made it.
+    /// Enqueues a binding whose Work appears late: its creation was not seen yet when the binding
+    /// left the cluster or was deleted, or a former leader made it.
     fn on_work_created(&self, change: &InformerEvent<'_>) {
-        if change.in_initial_list || self.removed_bindings.lock().is_empty() {
+        let work = change.object();
+        let Some(key) = binding_key_of_work(work).filter(|_| !change.in_initial_list) else {
             return;
-        }
-        if let Some(key) = binding_key_of_work(change.object())
-            && self.removed_bindings.lock().id_of(&key).is_some()
+        };
+        let (_, informer) = self.resource_and_informer(&key);
+        let binding = informer.get_by_key(&key);
+        if binding.is_some_and(|binding| is_late(work, &binding))
+            || self.removed_bindings.lock().id_of(&key).is_some()
         {
             self.queue.add(key);
         }
     }
 
+    fn resource_and_informer(&self, key: &str) -> (&'static Gvr, &Informer) {
+        match key.contains('/') {
+            true => (&BINDINGS, &self.bindings),
+            false => (&CLUSTER_BINDINGS, &self.cluster_bindings),
+        }
+    }
+
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
-        let (resource, informer) = if key.contains('/') {
-            (&BINDINGS, &self.bindings)
-        } else {
-            (&CLUSTER_BINDINGS, &self.cluster_bindings)
-        };
+        let (resource, informer) = self.resource_and_informer(key);
         let Some(binding) = informer.get_by_key(key) else {
             let removed = self.removed_bindings.lock().id_of(key);
             if let Some(id) = removed {

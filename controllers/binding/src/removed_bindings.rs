@@ -24,10 +24,6 @@ impl RemovedBindings {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
     pub(crate) fn id_of(&self, key: &str) -> Option<String> {
         self.ids.get(key).cloned()
     }

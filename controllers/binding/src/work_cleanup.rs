@@ -1,8 +1,8 @@
 //! Finds the orphan Works of a binding, and decides whether new Works have to wait for their
 //! deletion. Source: Karmada's `pkg/util/helper/binding.go`.
 
-use karmada_api::ResourceBindingSpec;
 use karmada_api::names::cluster_of_execution_space;
+use karmada_api::{ResourceBinding, ResourceBindingSpec};
 use machinery::Object;
 
 /// The Works of a binding to delete, and whether creating new Works has to wait.
@@ -12,6 +12,18 @@ pub(crate) struct WorkCleanupDecision<'a> {
     pub(crate) orphans: Vec<&'a Object>,
     /// A copy that has to be deleted before new ones are created still exists.
     pub(crate) must_wait: bool,
+}
+
+/// Whether a Work appears after its binding has left the cluster, or during its deletion.
+pub(crate) fn is_late(work: &Object, binding: &Object) -> bool {
+    let cluster = cluster_of_execution_space(work.namespace());
+    let (Some(cluster), Ok(view)) = (cluster, binding.decode::<ResourceBinding>()) else {
+        return false;
+    };
+    // The Works of a binding with many clusters appear one by one.
+    let is_target = view.spec.clusters.iter().any(|t| t.name == cluster)
+        || view.spec.existing_clusters().contains(cluster);
+    binding.meta().deleting || !is_target
 }
 
 /// Ignores Works outside of execution namespaces. `keeps_replicas`: whether a cluster has replicas

@@ -252,30 +252,15 @@ impl WorkClient {
     ) -> Result<bool, Error> {
         let key = draft.key();
         let namespace = draft.namespace.clone();
-        let existing = self.read(&namespace, &draft.name, &key).await?;
+        let at = ResourcePath::object(&WORKS, &namespace, &draft.name);
+        let existing = self.own_updates.read(&*self.api, &self.informer, at);
+        let existing = existing.await?;
         let Some(body) = draft.into_body(existing.as_ref(), template_uid)? else {
             return Ok(false);
         };
         match self.write(&namespace, body, existing.as_ref()).await? {
             true => Ok(true),
             false => Err(Error::ConcurrentUpdate(key)),
-        }
-    }
-
-    /// The Work, not older than the last own update: an older copy may equal what is desired again,
-    /// and the update would stay.
-    async fn read(
-        &self,
-        namespace: &str,
-        name: &str,
-        key: &String,
-    ) -> client::Result<Option<Object>> {
-        match self.informer.get_by_key(key) {
-            Some(copy) if self.own_updates.is_ahead_of(key, &copy) => {
-                let at = ResourcePath::object(&WORKS, namespace, name);
-                ignore_not_found(self.api.get(at).await)
-            }
-            cached => Ok(cached),
         }
     }
 

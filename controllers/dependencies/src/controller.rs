@@ -12,8 +12,8 @@ use controller_context::{
     BindingDiff, Error, PropagationContext, TemplateInformers, hash_without_status,
 };
 use flotilla_runtime::{
-    EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, Workqueue, remove_finalizers,
-    run_workers,
+    EventRecorder, Expectations, IndexKeyWorkqueue, ReconcileAction, RestMapping, Workqueue,
+    remove_finalizers, run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use karmada_api::dependency::{GoFormattedDependencies, encode_annotation};
@@ -23,7 +23,7 @@ use karmada_api::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
 use karmada_api::{DependentObjectReference, ResourceBinding, kind_in_namespace, names};
 use machinery::Object;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::attached_binding::{
     DependencyPreferences, IndependentBinding, depended_by_index_keys, is_orphan,
@@ -46,6 +46,8 @@ pub struct DependenciesDistributor {
     interpreter: ResourceInterpreter,
     templates: Arc<TemplateInformers>,
     bindings: Informer,
+    /// The updates of attached bindings that the informer does not show yet.
+    own_updates: Expectations<String>,
     /// `namespace/name` of bindings.
     queue: Workqueue<String>,
     /// By attached binding.
@@ -75,6 +77,7 @@ impl DependenciesDistributor {
             interpreter: context.interpreter.clone(),
             templates: options.templates,
             bindings: context.controller.informer(&BINDINGS),
+            own_updates: Expectations::default(),
             queue: Workqueue::new(),
             observations: Mutex::default(),
             written_attachments: Mutex::default(),
@@ -146,6 +149,7 @@ impl DependenciesDistributor {
     }
 
     fn on_binding_event(&self, change: &InformerEvent<'_>) {
+        self.own_updates.observe(&change.key(), change.new);
         let Some(new) = change.new else {
             self.observations.lock().remove(&change.key());
             // The independent bindings that need the deleted binding create it again.
@@ -414,14 +418,22 @@ impl DependenciesDistributor {
             let body = referrer.detach(&one.value()?, |ns, name| {
                 self.dependency_preferences(ns, name)
             });
-            let at = ResourcePath::of_object(&BINDINGS, &one);
-            let options = WriteOptions::default();
-            match ignore_not_found(self.api.update(at, body.into(), &options).await) {
+            match ignore_not_found(self.update(&one, body).await) {
                 Err(error) => failed.push(error.into()),
                 Ok(_) => self.forget_attachment(&referrer.depended_by_index_key(), one.name()),
             }
         }
         Error::aggregate(failed).map(|()| wrote)
+    }
+
+    async fn update(&self, attached: &Object, body: Value) -> client::Result<()> {
+        let at = ResourcePath::of_object(&BINDINGS, attached);
+        let options = WriteOptions::default();
+        let written = self.api.update(at, body.into(), &options).await?;
+        let key = attached.meta().key();
+        let look = || self.bindings.get_by_key(&key);
+        self.own_updates.expect(&key, &written, look);
+        Ok(())
     }
 
     fn dependency_preferences(&self, namespace: &str, name: &str) -> Option<DependencyPreferences> {
@@ -439,7 +451,9 @@ impl DependenciesDistributor {
     ) -> Result<bool, Error> {
         let name = names::binding_name(served.kind(), object.name());
         let key = format!("{}/{name}", referrer.namespace);
-        let Some(existing) = self.bindings.get_by_key(&key) else {
+        let at = ResourcePath::object(&BINDINGS, &referrer.namespace, &name);
+        let existing = self.own_updates.read(&*self.api, &self.bindings, at);
+        let Some(existing) = existing.await? else {
             let body = referrer.new_attached_binding(served, object);
             let at = ResourcePath::collection(&BINDINGS, &referrer.namespace);
             let options = WriteOptions::default();
@@ -470,10 +484,7 @@ impl DependenciesDistributor {
                 return Ok(false);
             }
         };
-        let at = ResourcePath::of_object(&BINDINGS, &existing);
-        self.api
-            .update(at, body.into(), &WriteOptions::default())
-            .await?;
+        self.update(&existing, body).await?;
         self.remember_attachment(referrer, name);
         self.observe_object(&key, object);
         Ok(true)

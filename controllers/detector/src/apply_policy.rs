@@ -108,7 +108,8 @@ impl ResourceDetector {
         let (resource, informer) = self.binding_resource(&desired.namespace);
         let at = ResourcePath::object(resource, &desired.namespace, &desired.name);
         let binding_key = namespaced_name(&desired.namespace, &desired.name);
-        let Some(existing) = self.read_binding(at, informer, &binding_key).await? else {
+        let existing = self.binding_writes.read(&*self.api, informer, at);
+        let Some(existing) = existing.await? else {
             let mut body = desired.to_new_binding();
             self.select_clusters(&mut body, &desired.placement, false)?;
             let options = WriteOptions::default();
@@ -145,22 +146,6 @@ impl ResourceDetector {
         let look = || informer.get_by_key(&binding_key);
         self.binding_writes.expect(&binding_key, &written, look);
         Ok(true)
-    }
-
-    /// The binding, not older than the last update of this controller: an older copy may equal
-    /// what is desired again, and the update would stay.
-    async fn read_binding(
-        &self,
-        at: ResourcePath<'_>,
-        informer: &Informer,
-        key: &String,
-    ) -> Result<Option<Object>, Error> {
-        match informer.get_by_key(key) {
-            Some(copy) if self.binding_writes.is_ahead_of(key, &copy) => {
-                Ok(ignore_not_found(self.api.get(at).await)?)
-            }
-            cached => Ok(cached),
-        }
     }
 
     pub(crate) fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {

@@ -76,10 +76,7 @@ impl ResourceDetector {
                 let Some(detector) = detector.upgrade() else {
                     return;
                 };
-                let (key, writes) = (change.key(), &detector.binding_writes);
-                if !change.new.is_some_and(|new| writes.is_ahead_of(&key, new)) {
-                    writes.forget(&key);
-                }
+                detector.binding_writes.observe(&change.key(), change.new);
                 if let (Some(deleted), None) = (change.old, change.new) {
                     detector.on_binding_deleted(deleted);
                 }

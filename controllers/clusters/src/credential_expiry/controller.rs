@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::{Api, Informer, InformerFactory, ListWatchSelector, Result};
+use client::{
+    Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, ignore_not_found,
+};
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
@@ -115,7 +117,9 @@ impl CredentialExpiryController {
     }
 
     async fn reconcile(self: &Arc<Self>, name: &str) -> Result<ReconcileAction> {
-        let cluster = self.clusters.get("", name);
+        // The cached copy may lack the condition of a moment ago, which a new Secret ends now.
+        let at = ResourcePath::object(&CLUSTERS, "", name);
+        let cluster = ignore_not_found(self.api.get(at).await)?;
         let Some(object) = cluster.filter(|cluster| !cluster.meta().deleting) else {
             self.expiring.lock().remove(name);
             return Ok(ReconcileAction::Done);

@@ -145,3 +145,23 @@ async fn a_token_that_expires_soon_is_a_condition_and_an_event_until_it_is_repla
         .await;
     fixture.tasks.stop().await;
 }
+
+/// The cached Cluster lacks the condition all the while.
+// proves: CRT-own-writes
+#[tokio::test(start_paused = true)]
+async fn a_condition_whose_event_is_late_ends_with_a_new_token() {
+    let fixture = ClustersFixture::start();
+    let until = |days: i64| secret(&token(Some(START + days * DAY)), "");
+    fixture.host.seed(&SECRETS, until(60));
+    fixture.host.seed(&CLUSTERS, cluster("m1", "Push"));
+    fixture.wait_until_idle().await;
+    fixture.host.pause_watches(&CLUSTERS);
+    for (days, expected) in [(20, "CredentialsExpireSoon"), (60, "CredentialsValid")] {
+        fixture.host.seed(&SECRETS, until(days));
+        fixture
+            .wait_for_cluster("m1", |c| condition_of(c, "CredentialsValid").1 == expected)
+            .await;
+    }
+    fixture.host.resume_watches(&CLUSTERS);
+    fixture.tasks.stop().await;
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use client::{
     Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, Result, WriteOptions,
+    ignore_not_found,
 };
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
@@ -102,7 +103,9 @@ impl ClusterTaintPolicyController {
     }
 
     async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {
-        let Some(object) = self.clusters.get("", name) else {
+        // The cached copy may lack the taints of a moment ago, which another policy removes now.
+        let at = ResourcePath::object(&CLUSTERS, "", name);
+        let Some(object) = ignore_not_found(self.api.get(at).await)? else {
             return Ok(ReconcileAction::Done);
         };
         let cluster = object.decode::<Cluster>()?;

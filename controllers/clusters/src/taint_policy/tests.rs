@@ -150,3 +150,27 @@ async fn a_new_cluster_is_tainted_by_existing_policies() {
     }
     fixture.tasks.stop().await;
 }
+
+/// The cached Cluster lacks the taint all the while.
+// proves: TNT-own-writes
+#[tokio::test(start_paused = true)]
+async fn a_changed_policy_removes_a_taint_whose_event_is_late() {
+    let fixture = fixture(true);
+    network(&fixture, "a", "False");
+    fixture.wait_until_idle().await;
+    fixture.host.pause_watches(&CLUSTERS);
+    let adds = policy("net");
+    let mut removes = adds.clone();
+    removes["spec"]["addOnConditions"] = adds["spec"]["removeOnConditions"].clone();
+    removes["spec"]["removeOnConditions"] = adds["spec"]["addOnConditions"].clone();
+    fixture.host.seed(&TAINT_POLICIES, adds);
+    fixture
+        .wait_for_cluster("a", |c| taint_keys(c) == ["net"])
+        .await;
+    fixture.host.seed(&TAINT_POLICIES, removes);
+    fixture
+        .wait_for_cluster("a", |c| taint_keys(c).is_empty())
+        .await;
+    fixture.host.resume_watches(&CLUSTERS);
+    fixture.tasks.stop().await;
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::Informer;
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use karmada_api::names;
 use karmada_api::quota::{FederatedResourceQuota, FederatedResourceQuotaSpec};
 use karmada_api::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
@@ -38,8 +38,20 @@ impl QuotaSyncController {
         });
         controller.add_event_handlers();
         let queue = controller.queue.clone();
-        run_workers(
+        // Without its quota, a Work would be deleted.
+        let caches = [
+            controller.quotas.clone(),
+            controller.clusters.clone(),
+            controller.works.informer.clone(),
+        ];
+        let synced = async move {
+            for cache in &caches {
+                cache.wait_for_cache_sync().await;
+            }
+        };
+        run_workers_after(
             &context.controller.tasks,
+            synced,
             "quota-sync",
             &queue,
             QUOTA_WORKERS,
@@ -74,13 +86,15 @@ impl QuotaSyncController {
                 controller.on_cluster_created(cluster.name());
             }
         });
-        // Recreates a deleted Work that is still needed, and deletes a Work whose quota no longer
-        // exists.
+        // Recreates a deleted Work that is still needed, and deletes a Work whose quota or whose
+        // share was gone before its creation was seen.
         let controller = Arc::downgrade(self);
         self.works.informer.add_event_handler(move |change| {
             if let (Some(controller), Some(key)) =
                 (controller.upgrade(), quota_key_of_work(change.object()))
-                && (change.new.is_none() || controller.quotas.get_by_key(&key).is_none())
+                && (change.old.is_none()
+                    || change.new.is_none()
+                    || controller.quotas.get_by_key(&key).is_none())
             {
                 controller.queue.add_low(key);
             }

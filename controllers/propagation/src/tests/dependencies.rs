@@ -364,9 +364,9 @@ fn slice(name: &str, service: &str) -> Value {
         "addressType": "IPv4", "endpoints": []})
 }
 
-// proves: DEP-selector, DEP-comes-later
-#[tokio::test]
-async fn label_selected_dependencies_are_propagated_while_they_match() {
+/// A ServiceImport, whose dependencies are the slices of its derived Service, and the name of that.
+/// The slice `a` has its label.
+async fn import_with_slices() -> (PropagationFixture, String) {
     let plane = PropagationFixture::new();
     for (resource, kind) in [
         (&IMPORTS, "ServiceImport"),
@@ -395,7 +395,13 @@ async fn label_selected_dependencies_are_propagated_while_they_match() {
     let service = names::derived_service_name("shop");
     plane.control_plane.seed(&SLICES, slice("a", &service));
     plane.control_plane.seed(&SLICES, slice("b", "other"));
-    let plane = plane.started().await;
+    (plane.started().await, service)
+}
+
+// proves: DEP-selector, DEP-comes-later
+#[tokio::test]
+async fn label_selected_dependencies_are_propagated_while_they_match() {
+    let (plane, service) = import_with_slices().await;
     let there = |name: &str| {
         let all = plane.members.iter();
         all.map(|m| m.get_object(&SLICES, "n", name).is_some())
@@ -424,6 +430,31 @@ async fn label_selected_dependencies_are_propagated_while_they_match() {
     .await;
     let left = plane.binding("a-endpointslice").unwrap();
     assert_eq!(left["spec"].get("requiredBy"), None);
+    plane.tasks.stop().await;
+}
+
+/// The cached copy of the attached binding is what the second change needs all the while.
+// proves: DEP-own-writes
+#[tokio::test]
+async fn a_dependency_that_loses_and_regains_its_label_is_attached() {
+    let (plane, service) = import_with_slices().await;
+    let propagated = || {
+        let mut members = plane.members.iter();
+        members.all(|member| member.get_object(&SLICES, "n", "a").is_some())
+    };
+    wait_until("the objects", propagated).await;
+    let attached = || {
+        let binding = plane.binding("a-endpointslice").unwrap_or_default();
+        binding["spec"]["requiredBy"].is_array()
+    };
+    plane.control_plane.pause_watches(&BINDINGS);
+    for (label, expected) in [("other", false), (&service, true)] {
+        let mut changed = plane.control_plane.get_object(&SLICES, "n", "a").unwrap();
+        changed["metadata"]["labels"]["kubernetes.io/service-name"] = label.into();
+        plane.control_plane.seed(&SLICES, changed);
+        wait_until(label, || attached() == expected).await;
+    }
+    plane.control_plane.resume_watches(&BINDINGS);
     plane.tasks.stop().await;
 }
 

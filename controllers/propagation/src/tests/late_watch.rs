@@ -131,6 +131,30 @@ async fn a_gate_applies_to_a_binding_that_the_cache_lacks() {
     plane.tasks.stop().await;
 }
 
+/// A binding leaves a cluster before the watch delivers the creation of its Work there.
+// proves: BND-unseen-work
+#[tokio::test]
+async fn a_work_that_appears_after_its_binding_has_left_is_deleted() {
+    let plane = PropagationFixture::new();
+    let nowhere = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
+    let policy = policy(json!({"placement": nowhere}));
+    plane.control_plane.seed(&POLICIES, policy);
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    wait_until("the binding", || plane.binding("web-deployment").is_some()).await;
+    plane.control_plane.pause_watches(&WORKS);
+    for cluster in ["m2", "m1"] {
+        plane.edit(&BINDINGS, "web-deployment", |binding| {
+            binding["spec"]["clusters"] = json!([{"name": cluster, "replicas": 4}]);
+        });
+        wait_until(cluster, || plane.work(cluster, "web").is_some()).await;
+    }
+    plane.control_plane.resume_watches(&WORKS);
+    wait_until("the first one gone", || plane.work("m2", "web").is_none()).await;
+    assert!(plane.work("m1", "web").is_some());
+    plane.tasks.stop().await;
+}
+
 /// A late Work of a former leader, or of a reconciliation that ran while the binding was deleted.
 // proves: BND-late-work
 #[tokio::test]

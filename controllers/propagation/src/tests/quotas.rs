@@ -183,6 +183,35 @@ async fn usage_is_recounted_when_quotas_change_and_bindings_are_deleted() {
     plane.tasks.stop().await;
 }
 
+/// A share is removed before the watch delivers the creation of its Work.
+// proves: QUO-unseen-work
+#[tokio::test]
+async fn a_work_that_appears_after_its_share_was_removed_is_deleted() {
+    let plane = PropagationFixture::new();
+    serve(
+        &plane.control_plane,
+        &RESOURCE_QUOTAS,
+        "ResourceQuota",
+        true,
+    );
+    plane
+        .control_plane
+        .seed(&QUOTAS, quota(json!({"cpu": "4"}), &[]));
+    let plane = plane.started().await;
+    plane.control_plane.pause_watches(&WORKS);
+    for cluster in ["m2", "m1"] {
+        plane.edit(&QUOTAS, "q", |quota| {
+            quota["spec"]["staticAssignments"] =
+                json!([{"clusterName": cluster, "hard": {"cpu": "2"}}]);
+        });
+        wait_until(cluster, || plane.quota_work(cluster).is_some()).await;
+    }
+    plane.control_plane.resume_watches(&WORKS);
+    wait_until("the first one gone", || plane.quota_work("m2").is_none()).await;
+    assert!(plane.quota_work("m1").is_some());
+    plane.tasks.stop().await;
+}
+
 // proves: QUO-late-cluster
 #[tokio::test]
 async fn a_new_cluster_gets_its_share() {

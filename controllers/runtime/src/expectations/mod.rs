@@ -6,11 +6,13 @@
 //! informer's copy has it.
 //!
 //! Keys have one worker at a time; the event handlers run concurrently, and each calls
-//! [`Expectations::satisfy`] or [`Expectations::forget`] after the informer's copy changed.
+//! [`Expectations::satisfy`], [`Expectations::observe`] or [`Expectations::forget`] after the
+//! informer's copy changed.
 
 use std::hash::Hash;
 use std::time::Duration;
 
+use client::{Api, Informer, ResourcePath, ignore_not_found};
 use machinery::Object;
 use tokio::time::Instant;
 
@@ -218,9 +220,40 @@ impl<K: Clone + Eq + Hash, V: Clone> Expectations<K, V> {
             .is_none_or(|written| written == copy.revision())
     }
 
+    /// The informer has a new copy, or none any more: forgets a write that this shows.
+    pub fn observe(&self, key: &K, copy: Option<&Object>) {
+        let mut all = self.entries.lock(key);
+        let is_ahead = |copy: &Object| {
+            let entry = all.get(key);
+            entry.is_some_and(|entry| entry.is_ahead_of(copy.revision()))
+        };
+        if !copy.is_some_and(is_ahead) {
+            all.remove(key);
+        }
+    }
+
     /// The object was deleted.
     pub fn forget(&self, key: &K) {
         self.entries.lock(key).remove(key);
+    }
+}
+
+impl Expectations<String> {
+    /// The object by `namespace/name`, not older than the last own write: an older copy may equal
+    /// what is desired again, and the write would stay.
+    pub async fn read(
+        &self,
+        api: &dyn Api,
+        informer: &Informer,
+        at: ResourcePath<'_>,
+    ) -> client::Result<Option<Object>> {
+        let cached = informer.get(at.namespace, at.name);
+        match &cached {
+            Some(copy) if self.is_ahead_of(&copy.meta().key(), copy) => {
+                ignore_not_found(api.get(at).await)
+            }
+            _ => Ok(cached),
+        }
     }
 }
 

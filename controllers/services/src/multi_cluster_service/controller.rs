@@ -19,7 +19,7 @@ use karmada_api::well_known_keys::{
     MULTI_CLUSTER_SERVICE_FINALIZER, MULTI_CLUSTER_SERVICE_ID, MULTI_CLUSTER_SERVICE_NAME,
     MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
-use machinery::Object;
+use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 use super::claimed_service::{
@@ -51,7 +51,6 @@ pub(crate) struct MultiClusterServiceController {
     reports: ServiceReports,
     owners: Informer,
     services: Informer,
-    bindings: Informer,
     clusters: Informer,
     works: ServiceWorks,
 }
@@ -68,14 +67,12 @@ impl MultiClusterServiceController {
             reports: ServiceReports::new(context, SERVICE_APPLIED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             services: informer(&SERVICES),
-            bindings: informer(&BINDINGS),
             clusters: informer(&CLUSTERS),
             works: ServiceWorks::new(works),
         });
         for informer in [
             &controller.owners,
             &controller.services,
-            &controller.bindings,
             &controller.clusters,
             &controller.works.0.informer,
         ] {
@@ -199,7 +196,7 @@ impl MultiClusterServiceController {
         let mut clusters = providers;
         clusters.extend(decoded.consumers(&self.clusters));
         let name = binding_name("Service", owner.name());
-        let existing = self.bindings.get(owner.namespace(), &name);
+        let existing = self.read(&BINDINGS, owner, &name).await?;
         let foreign = existing.as_ref().and_then(|b| b.meta().controller());
         if foreign.is_some_and(|owner| *owner.uid != *service.uid()) {
             return Err(Error::Protocol(format!(
@@ -221,6 +218,18 @@ impl MultiClusterServiceController {
             }
         }
         Ok(true)
+    }
+
+    /// Reads an object of the namespace from the server: a cached copy may lack what was written a
+    /// moment ago, and no event of the object leads here again.
+    async fn read(
+        &self,
+        resource: &Gvr,
+        owner: &Object,
+        name: &str,
+    ) -> Result<Option<Object>, Error> {
+        let at = ResourcePath::object(resource, owner.namespace(), name);
+        ignore_not_found(self.api.get(at).await)
     }
 
     async fn patch_service(&self, service: &Object, patch: Value) -> Result<Object, Error> {
@@ -286,13 +295,13 @@ impl MultiClusterServiceController {
 
     async fn release(&self, key: &str, owner: &Object) -> Result<(), Error> {
         self.reports.forget(key);
-        if let Some(service) = self.services.get_by_key(key)
+        if let Some(service) = self.read(&SERVICES, owner, owner.name()).await?
             && let Some(patch) = service_release(&service, owner)?
         {
             ignore_not_found(self.patch_service(&service, patch).await)?;
         }
         let name = binding_name("Service", owner.name());
-        if let Some(binding) = self.bindings.get(owner.namespace(), &name)
+        if let Some(binding) = self.read(&BINDINGS, owner, &name).await?
             && let Some(released) = released_binding(&binding, owner)?
         {
             let at = ResourcePath::of_object(&BINDINGS, &binding);

@@ -243,6 +243,29 @@ async fn removed_consumers_and_types_are_withdrawn() {
     fixture.tasks.stop().await;
 }
 
+/// The cached binding is what the second change needs all the while.
+// proves: MCS-own-writes
+#[tokio::test]
+async fn the_binding_follows_consumers_that_change_back() {
+    let fixture = Fixture::dispatching().await;
+    fixture.control.pause_watches(&BINDINGS);
+    for (consumers, expected) in [
+        (vec!["p"], json!(["p"])),
+        (vec!["p", "c"], json!(["c", "p"])),
+    ] {
+        let service = shared(&["CrossCluster"], &["p"], &consumers);
+        fixture.control.seed(&MULTI_CLUSTER_SERVICES, service);
+        wait_until("the clusters of the binding", || {
+            let binding = fixture.control.get_object(&BINDINGS, "n", "web-service");
+            let placement = &binding.unwrap_or_default()["spec"]["placement"];
+            placement["clusterAffinity"]["clusterNames"] == expected
+        })
+        .await;
+    }
+    fixture.control.resume_watches(&BINDINGS);
+    fixture.tasks.stop().await;
+}
+
 // proves: MCS-no-service
 #[tokio::test]
 async fn a_missing_service_is_a_condition() {
