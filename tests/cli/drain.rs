@@ -84,8 +84,8 @@ fn what_may_move_leaves_and_what_may_not_is_named() {
 fn the_examples_of_the_help_work_and_an_unknown_cluster_is_named() {
     let fixture = CliFixture::start();
     fixture.run_examples("drain");
-    let empty = fixture.run("drain member2").succeeded();
-    assert_eq!(empty, "Nothing is placed on member2.\n");
+    let nothing = "Nothing is placed on member2.\n";
+    fixture.wait_for_output("drain member2", |out| out == nothing);
     let failed = fixture.run("drain nowhere --dry-run");
     failed.failed_with("clusters.cluster.karmada.io \"nowhere\" not found");
     let json = fixture.run("drain member1 --dry-run -o json");

@@ -82,7 +82,20 @@ impl ServerConnection {
         }
     }
 
+    /// Sends a request, again if the server is not ready for it: both are not for a moment after the
+    /// stored version of a kind has changed.
     pub(crate) async fn send(&self, request: PreparedRequest) -> ServerReply {
+        let end = Instant::now() + READY_TIMEOUT;
+        loop {
+            let reply = self.send_once(request.clone()).await;
+            if reply.code != 429 || Instant::now() >= end {
+                return reply;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn send_once(&self, request: PreparedRequest) -> ServerReply {
         let mut builder = Request::builder()
             .method(request.method)
             .uri(format!("https://{}{}", self.address, request.path));
