@@ -9,6 +9,7 @@ use client::{
 use controller_context::Error;
 use flotilla_runtime::{ReconcileAction, RestMapping, remove_finalizers};
 use karmada_api::resources::WORKS;
+use karmada_api::rollout::JOB_OF;
 use karmada_api::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS,
@@ -245,12 +246,22 @@ fn delete_options(manifest: &EncodedManifest, observed: &Object) -> Option<Delet
     let is_managed = !head.deleting
         && head.label(MANAGED) == Some(MANAGED_VALUE)
         && left_alone_label(observed).is_none()
+        && !is_job_of_another_gate(manifest, observed)
         && ProtectedObject::of(manifest, observed).is_none();
     is_managed.then(|| DeleteOptions {
         uid: Some(observed.uid().to_owned()),
         propagation: Some(DeletionPropagation::Background),
         ..DeleteOptions::default()
     })
+}
+
+/// Whether the object is the Job of a gate that another Work has made.
+fn is_job_of_another_gate(manifest: &EncodedManifest, observed: &Object) -> bool {
+    let is_of_work = |key| observed.annotation(key).unwrap_or_default() == manifest.annotation(key);
+    observed.meta().label(JOB_OF).is_some()
+        && ![WORK_NAMESPACE, WORK_NAME]
+            .iter()
+            .all(|key| is_of_work(key))
 }
 
 fn strip_karmada_metadata(manifest: &mut Value) {
@@ -305,6 +316,23 @@ mod tests {
                 deleted,
                 "{key}={value}"
             );
+        }
+    }
+
+    // proves: ROL-job-foreign
+    #[test]
+    fn the_job_of_a_gate_is_deleted_by_its_work_only() {
+        let annotations = json!({WORK_NAMESPACE: "karmada-es-m1", WORK_NAME: "gate"});
+        let labels = json!({MANAGED: MANAGED_VALUE, JOB_OF: "key"});
+        let metadata =
+            json!({"name": "a", "uid": "u", "labels": labels, "annotations": annotations});
+        let observed = Object::from_value(&json!({ "metadata": metadata })).unwrap();
+        for (work, deleted) in [("gate", true), ("other", false)] {
+            let annotations = json!({WORK_NAMESPACE: "karmada-es-m1", WORK_NAME: work});
+            let body = json!({"metadata": {"annotations": annotations}}).to_string();
+            let manifest = EncodedManifest::new(body.into());
+            let options = delete_options(&manifest, &observed);
+            assert_eq!(options.is_some(), deleted, "{work}");
         }
     }
 

@@ -1,8 +1,10 @@
 //! Compares the object in a member with the manifest of a Work, and computes the update. Source:
 //! Karmada's `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`. Pure.
 
+use karmada_api::rollout::JOB_OF;
 use karmada_api::well_known_keys::{
-    CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
+    CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE, WORK_NAME,
+    WORK_NAMESPACE,
 };
 use openapi::{Schema, SchemaCursor};
 use serde_json::{Map, Value};
@@ -33,6 +35,9 @@ pub(crate) struct DesiredObject {
 
 /// `None` if the object must not be changed.
 pub(crate) fn desired_object(mut manifest: Value, observed: &Value) -> Option<DesiredObject> {
+    if is_job_of_another_gate(&manifest, observed) {
+        return None;
+    }
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
     if !managed && get(&manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
         return None;
@@ -42,6 +47,14 @@ pub(crate) fn desired_object(mut manifest: Value, observed: &Value) -> Option<De
         tree: manifest,
         adopts: !managed,
     })
+}
+
+/// Whether one of the two is the Job of a gate, and they are of different Works. The end of such a Job
+/// decides about a rollout: its Work takes over no object, and no other Work takes over its object.
+fn is_job_of_another_gate(manifest: &Value, observed: &Value) -> bool {
+    let is_gate_job = |object| get(object, "labels", JOB_OF).is_some();
+    let work = |object| [WORK_NAMESPACE, WORK_NAME].map(|key| get(object, "annotations", key));
+    (is_gate_job(manifest) || is_gate_job(observed)) && work(manifest) != work(observed)
 }
 
 /// The comparison of an object in a member with what is desired.

@@ -107,3 +107,27 @@ fn an_unmanaged_object_is_adopted_only_with_overwrite() {
     assert!(desired_object(overwrite.clone(), &foreign).unwrap().adopts);
     assert!(!desired_object(overwrite, &observed()).unwrap().adopts);
 }
+
+// proves: ROL-job-foreign
+#[test]
+fn the_job_of_a_gate_and_its_work_belong_to_each_other() {
+    let of_work = |work: &str, is_gate_job: bool| {
+        let mut object = observed();
+        object["metadata"]["annotations"][WORK_NAMESPACE] = "karmada-es-m1".into();
+        object["metadata"]["annotations"][WORK_NAME] = work.into();
+        if is_gate_job {
+            object["metadata"]["labels"][JOB_OF] = "key".into();
+        }
+        object
+    };
+    for (manifest, observed, expected) in [
+        (of_work("gate", true), of_work("gate", true), true),
+        (of_work("gate", true), of_work("other", false), false),
+        (of_work("gate", true), observed(), false),
+        (of_work("other", false), of_work("gate", true), false),
+        (of_work("other", false), of_work("another", false), true),
+    ] {
+        let is_updated = desired_object(manifest, &observed).is_some();
+        assert_eq!(is_updated, expected, "{observed}");
+    }
+}
