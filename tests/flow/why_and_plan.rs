@@ -129,12 +129,13 @@ async fn why_explains_why_a_template_is_pending() {
     member.create(config_map(ns, "c", "mine")).await;
     control.create(policy(ns, "c", &object, &["member1"])).await;
     control.create(object).await;
-    let is_unscheduled = |b: &Value| {
+    let is_refused = |b: &Value| {
         let items = b["status"]["aggregatedStatus"].as_array();
         items.is_some_and(|all| all.iter().any(|i| !i["appliedMessage"].is_null()))
+            && b["status"]["schedulerObservedGeneration"] == 1
     };
     control
-        .wait_until(&BINDINGS, ns, "c-configmap", "not applied", is_unscheduled)
+        .wait_until(&BINDINGS, ns, "c-configmap", "not applied", is_refused)
         .await;
     let (code, output) = run_with_kubeconfig(&config, &["why", "cm/c", "-n", ns]).await;
     assert_eq!(code, Some(0), "{output}");
