@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::api::http_requests::wait_until;
 use crate::api::test_server::ApiTestServer;
 
 /// How long the usage of a quota may take to be recalculated.
@@ -122,12 +123,11 @@ fn limit_ranges_set_defaults_and_limits() {
         let path = format!("{pods}?dryRun=All");
         server.post(&path, &pod("p", json!({}))).json()
     };
-    let start = Instant::now();
     // The server reads LimitRanges from its cache, which has a new one soon.
-    while trial()["spec"]["containers"][0]["resources"] == json!({}) {
-        assert!(start.elapsed() < TIMEOUT, "the LimitRange does not apply");
-        harness::sleep_blocking(Duration::from_millis(20));
-    }
+    wait_until("the LimitRange applies", || {
+        let resources = &trial()["spec"]["containers"][0]["resources"];
+        (*resources != json!({})).then_some(())
+    });
     let reply = server.post(pods, &pod("p", json!({})));
     assert_eq!(reply.code, 201, "{}", reply.text());
     let created = reply.json();

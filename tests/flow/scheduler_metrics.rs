@@ -54,7 +54,7 @@ async fn scheduler_metrics_have_karmada_names() {
     let ns = "figures";
     let fleet = FleetFixture::with_flags(&[], ns).await;
     let control = &fleet.control;
-    // What the start of the fleet placed is counted, too.
+    // Other series count the object that the start of the fleet has placed.
     let never = [SCALE_ATTEMPTS, SCALE_E2E_COUNT];
     assert_zero(control, &never).await;
     for series in [

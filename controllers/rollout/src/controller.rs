@@ -11,7 +11,7 @@ use client::{
 use controller_context::{Error, PropagationContext, TemplateInformers, binding_key_of_work};
 use flotilla_runtime::{
     ClusterLister, EventRecorder, Expectations, IndexKeyWorkqueue, ReconcileAction, RestMapping,
-    StatusWriter, run_workers,
+    StatusWriter, add_finalizer, remove_finalizers, run_workers,
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
@@ -301,39 +301,19 @@ impl RolloutController {
     }
 
     async fn release(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
-        let mut finalizers = rollout.finalizers();
-        finalizers.retain(|finalizer| finalizer != ROLLOUT_FINALIZER);
-        self.write_finalizers(rollout, &finalizers).await
+        let removed = remove_finalizers(&*self.api, &ROLLOUTS, rollout, &[ROLLOUT_FINALIZER]);
+        let next = ReconcileAction::after_write(removed.await, ReconcileAction::Done);
+        next.map_err(Error::from)
     }
 
     /// Lets a Rollout stay until it has ended, if it is deleted; returns whether it was written.
     async fn ensure_finalizer(&self, rollout: &Object) -> Result<bool, Error> {
-        let mut finalizers = rollout.finalizers();
-        let is_held = finalizers
-            .iter()
-            .any(|finalizer| finalizer == ROLLOUT_FINALIZER);
-        if is_held || rollout.meta().deleting {
+        if rollout.meta().deleting {
             return Ok(false);
         }
-        finalizers.push(ROLLOUT_FINALIZER.to_owned());
-        self.write_finalizers(rollout, &finalizers).await?;
-        Ok(true)
-    }
-
-    async fn write_finalizers(
-        &self,
-        rollout: &Object,
-        finalizers: &[String],
-    ) -> Result<ReconcileAction, Error> {
-        let version = rollout.revision().to_string();
-        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        let at = ResourcePath::of_object(&ROLLOUTS, rollout);
-        let options = WriteOptions::default();
-        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
-        match ignore_not_found(written) {
-            Err(error) if error.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            result => result.map(|_| ReconcileAction::Done).map_err(Error::from),
-        }
+        let newest = add_finalizer(&*self.api, &ROLLOUTS, rollout, ROLLOUT_FINALIZER);
+        let newest = ignore_not_found(newest.await)?;
+        Ok(newest.is_none_or(|newest| newest.revision() != rollout.revision()))
     }
 
     /// Does the next step of a rollout. Each step is one write, whose event leads to the next.

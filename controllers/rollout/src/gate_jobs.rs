@@ -332,7 +332,7 @@ fn joint_outcome(outcomes: Vec<JobOutcome>) -> Option<JobOutcome> {
     joint
 }
 
-/// What a member reports in the Work of a Job.
+/// The outcome of a Job, as its member reports it in the Work.
 fn outcome_of(cluster: &str, work: &Object) -> JobOutcome {
     if work.meta().deleting {
         return JobOutcome::Failed(format!("the Job was deleted in {cluster}"));
