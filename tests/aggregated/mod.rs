@@ -86,8 +86,14 @@ mod webhooks;
 /// A change that goes through twelve members in stages.
 mod rollout_story;
 
+/// The records of a Karmada that is taken over.
+mod karmada_records;
+
 /// The takeover of a Karmada in place, and the way back.
 mod takeover;
+
+/// The takeover of a Karmada with thousands of bindings.
+mod takeover_size;
 
 /// The move of a Karmada to a standalone Flotilla.
 mod takeover_standalone;

@@ -12,7 +12,7 @@ pub(crate) struct SimulatedMember {
 }
 
 impl SimulatedMember {
-    pub(crate) async fn start(name: &'static str) -> Self {
+    pub(crate) async fn start(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_owned();
         let start = move || ServerProcess::start_member(BINARY, &path, 1, &[]);

@@ -1,44 +1,27 @@
 //! The takeover of a Karmada in place and the way back, twice, with the command killed at each step
 //! the second time.
-//!
-//! The records of Karmada are its definitions in the host with the objects that a Flotilla has
-//! written before in the names and states of Karmada's controllers, and their copies in a member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
-use client::{
-    Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, ShutdownToken,
-    TaskGroup,
-};
+use client::{Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use harness::ApiServerClient;
 use harness::api_server_client::{find_condition, wait_until};
-use harness::karmada_crds::karmada_definitions;
 use harness::objects::{
-    API_SERVICES, BINDINGS, CLUSTERS, CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, LEASES, POLICIES,
-    SECRETS, VALIDATING_WEBHOOKS, WORKS, config_map, deployment, policy,
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, LEASES, POLICIES, VALIDATING_WEBHOOKS, WORKS, config_map,
+    deployment, policy,
 };
 use harness::process::RunningCommand;
-use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::karmada_records::{MOVED, become_karmada};
 use crate::aggregated::real_clusters::{BINARY, join_cluster, path_string, run_flotilla};
 use crate::aggregated::simulated_member::SimulatedMember;
 
 pub(super) const NS: &str = "fleet";
 pub(super) const MEMBER: &str = "m1";
-const MOVED: [&Gvr; 4] = [&CLUSTERS, &POLICIES, &BINDINGS, &WORKS];
-/// The identity and state of a server, which new objects do not have.
-const SERVER_FIELDS: [&str; 5] = [
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "managedFields",
-];
-
 // proves: TKO-manifests, TKO-watches, TKO-versions, TKO-identity, TKO-no-member-write, TKO-back, TKO-await, TKO-webhooks, TKO-leases, TKO-resumed
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
@@ -162,10 +145,10 @@ impl TakeoverRound<'_> {
     }
 }
 
-type Uids = BTreeMap<String, String>;
+pub(super) type Uids = BTreeMap<String, String>;
 
 /// The uids of all objects that are moved.
-async fn uids(control: &ApiServerClient) -> Uids {
+pub(super) async fn uids(control: &ApiServerClient) -> Uids {
     let mut uids = Uids::new();
     for resource in MOVED {
         for object in control.list(resource, "").await {
@@ -221,133 +204,6 @@ async fn delete_propagated(control: &ApiServerClient, member: &SimulatedMember, 
         .await;
     let binding = format!("{name}-configmap");
     control.wait_until_deleted(&BINDINGS, NS, &binding).await;
-}
-
-/// Replaces Flotilla by Karmada's definitions with the same objects, and a webhook of Karmada.
-pub(super) async fn become_karmada(plane: &mut AggregatedControlPlane) {
-    let mut objects = Vec::new();
-    for resource in MOVED {
-        objects.extend(plane.client.list(resource, "").await);
-    }
-    set_owner_of_secrets(&plane.client, Value::Null).await;
-    plane.stop();
-    plane.clear_store();
-    let client = &plane.client;
-    for service in plane.api_services().await {
-        let name = service["metadata"]["name"].as_str().unwrap();
-        client.delete(&API_SERVICES, "", name).await;
-    }
-    for webhook in client.list(&VALIDATING_WEBHOOKS, "").await {
-        let name = webhook["metadata"]["name"].as_str().unwrap();
-        client.delete(&VALIDATING_WEBHOOKS, "", name).await;
-    }
-    create_definitions(client).await;
-    for mut object in objects {
-        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
-            set_uid_of_cluster(client, owners).await;
-        }
-        create_record(client, object).await;
-    }
-    client.create(karmada_webhooks()).await;
-    let cluster = client.get(&CLUSTERS, "", MEMBER).await.unwrap();
-    let owner = json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-        "name": MEMBER, "uid": cluster["metadata"]["uid"]}]);
-    set_owner_of_secrets(client, owner).await;
-}
-
-/// Works of the member are collected with their owner, which has a new uid.
-async fn set_uid_of_cluster(client: &ApiServerClient, owners: &mut [Value]) {
-    for owner in owners.iter_mut().filter(|owner| owner["kind"] == "Cluster") {
-        let cluster = client.get(&CLUSTERS, "", MEMBER).await.unwrap();
-        owner["uid"] = cluster["metadata"]["uid"].clone();
-    }
-}
-
-/// The credentials of the member are collected with their owner, which is known by its uid.
-async fn set_owner_of_secrets(client: &ApiServerClient, owner: Value) {
-    let namespace = "karmada-cluster";
-    for secret in client.list(&SECRETS, namespace).await {
-        let name = secret["metadata"]["name"].as_str().unwrap();
-        if name.starts_with(MEMBER) {
-            let patch = json!({"metadata": {"ownerReferences": owner}});
-            client.merge_patch(&SECRETS, namespace, name, patch).await;
-        }
-    }
-}
-
-async fn create_definitions(client: &ApiServerClient) {
-    let mut definitions: Vec<Value> = karmada_definitions()
-        .into_iter()
-        .map(|d| d.object)
-        .collect();
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    // Karmada's aggregated API server stands for a definition of Clusters.
-    definitions.push(json!({"apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition", "metadata": {"name": "clusters.cluster.karmada.io"},
-        "spec": {"group": "cluster.karmada.io", "scope": "Cluster",
-            "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": open}, "subresources": {"status": {}}}]}}));
-    for definition in definitions {
-        let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
-        let spec = &definition["spec"];
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
-        let versions = spec["versions"].as_array().unwrap().iter();
-        let resources: Vec<Gvr> = versions
-            .map(|version| Gvr::new(group.clone(), text(&version["name"]), plural.clone()))
-            .collect();
-        if client.get(&DEFINITIONS, "", &name).await.is_none() {
-            client.create(definition).await;
-        }
-        let established = |d: &Value| find_condition(d, "Established")["status"] == "True";
-        client
-            .wait_until(&DEFINITIONS, "", &name, "established", established)
-            .await;
-        // The host asks Flotilla until it has heard that the group is its own.
-        for resource in &resources {
-            wait_until(&format!("{resource} is served"), async || {
-                let all = ResourcePath::collection(resource, "");
-                let options = ListOptions::default();
-                client.api.list(all, &options).await.is_ok()
-            })
-            .await;
-        }
-    }
-}
-
-async fn create_record(client: &ApiServerClient, mut object: Value) {
-    let status = object["status"].take();
-    let meta = object["metadata"].as_object_mut().unwrap();
-    for field in SERVER_FIELDS {
-        meta.remove(field);
-    }
-    object.as_object_mut().unwrap().remove("status");
-    wait_until("the definition is served", async || {
-        match client.try_create(object.clone()).await {
-            Ok(_) => true,
-            Err(error) => error.is_already_exists(),
-        }
-    })
-    .await;
-    if !status.is_null() {
-        let mut status = status;
-        if !status["schedulerObservedGeneration"].is_null() {
-            status["schedulerObservedGeneration"] = 1.into();
-        }
-        client.patch_status(&object, status).await;
-    }
-}
-
-fn karmada_webhooks() -> Value {
-    let webhook = json!({"name": "clusterpropagationpolicy.karmada.io",
-        "clientConfig": {"url": "https://karmada-webhook.karmada-system.svc:443/validate"},
-        "rules": [{"apiGroups": ["policy.karmada.io"], "apiVersions": ["*"],
-            "operations": ["CREATE"], "resources": ["clusterpropagationpolicies"]}],
-        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"]});
-    json!({"apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "validating-config"}, "webhooks": [webhook]})
 }
 
 /// The preflight changes nothing, and names a controller that still runs; the takeover waits.

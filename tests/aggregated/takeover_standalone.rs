@@ -14,11 +14,10 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::karmada_records::become_karmada;
 use crate::aggregated::real_clusters::{BINARY, join_cluster, path_string, run_flotilla};
 use crate::aggregated::simulated_member::SimulatedMember;
-use crate::aggregated::takeover::{
-    MEMBER, NS, become_karmada, member_versions, propagate, run_with_kills,
-};
+use crate::aggregated::takeover::{MEMBER, NS, member_versions, propagate, run_with_kills};
 
 /// Resources and a namespace of each in which every object moves.
 const MOVED: [(&Gvr, &str); 9] = [
