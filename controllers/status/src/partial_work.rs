@@ -11,9 +11,24 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(crate) struct PartialWork {
     #[serde(default)]
+    metadata: PartialMetadata,
+    #[serde(default)]
     spec: WorkSpecManifestIdentities,
     #[serde(default)]
     pub(crate) status: WorkStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PartialMetadata {
+    annotations: Option<PartialAnnotations>,
+}
+
+#[derive(Deserialize)]
+struct PartialAnnotations {
+    /// [`karmada_api::rollout::REVISION`].
+    #[serde(rename = "rollout.flotilla.io/revision", default)]
+    revision: String,
 }
 
 impl PartialWork {
@@ -23,6 +38,24 @@ impl PartialWork {
 
     pub(crate) fn manifests(&self) -> &[ManifestIdentity] {
         self.spec.manifests()
+    }
+
+    /// The revision of a staged template from which the Work was made, once the member has reported
+    /// about it.
+    pub(crate) fn reported_revision(&self) -> Option<&str> {
+        let revision = &*self.metadata.annotations.as_ref()?.revision;
+        let mut reports = self.status.manifest_statuses.iter();
+        let is_reported = reports.any(|report| report.revision == revision);
+        Some(revision).filter(|_| is_reported && !revision.is_empty())
+    }
+
+    /// Whether the aggregated status of a binding takes the same from both versions of its Work.
+    pub(crate) fn is_aggregated_like(&self, other: &Self) -> bool {
+        let manifests = self.manifests().iter().map(identity);
+        manifests.eq(other.manifests().iter().map(identity))
+            && self.applied_result() == other.applied_result()
+            && self.status.manifest_statuses == other.status.manifest_statuses
+            && self.reported_revision() == other.reported_revision()
     }
 
     fn applied_condition(&self) -> Option<&Condition> {
@@ -65,4 +98,9 @@ impl PartialWork {
             None => Err(""),
         }
     }
+}
+
+fn identity(manifest: &ManifestIdentity) -> [&str; 4] {
+    let (kind, name) = (&manifest.kind, &manifest.metadata);
+    [&manifest.api_version, kind, &name.namespace, &name.name]
 }

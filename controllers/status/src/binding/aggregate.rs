@@ -1,6 +1,7 @@
 //! Aggregates the status of a binding's Works: an item per cluster and the FullyApplied
 //! condition. Pure.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use karmada_api::binding::{AggregatedStatusItem, Condition, ObjectReference};
@@ -39,15 +40,24 @@ impl std::fmt::Display for WorkAggregationError {
     }
 }
 
-/// One item per cluster of the binding whose Work is not being deleted, ordered by cluster. Works
-/// elsewhere, which somebody else has given the binding's label, do not count.
+/// What the Works of a binding report together.
+#[derive(Debug)]
+pub(crate) struct Aggregation {
+    /// One item per cluster of the binding whose Work is not being deleted, ordered by cluster.
+    pub(crate) items: Vec<AggregatedStatusItem>,
+    /// By cluster, the revisions of a staged template about which members have reported.
+    pub(crate) revisions: BTreeMap<String, String>,
+}
+
+/// Aggregates the Works of a binding. Works in other clusters, which somebody else has given the
+/// binding's label, do not count.
 pub(crate) fn aggregate(
     works: &[Object],
     spec: &ResourceBindingSpec,
-) -> Result<Vec<AggregatedStatusItem>, WorkAggregationError> {
+) -> Result<Aggregation, WorkAggregationError> {
     let template = &spec.resource;
     let clusters = spec.existing_clusters();
-    let mut items = BTreeMap::new();
+    let (mut items, mut revisions) = (BTreeMap::new(), BTreeMap::new());
     let mut incomplete = BTreeSet::new();
     for work in works.iter().filter(|w| !w.meta().deleting) {
         let cluster = cluster_of_execution_space(work.namespace()).unwrap_or_default();
@@ -55,12 +65,15 @@ pub(crate) fn aggregate(
             continue;
         }
         let facts = PartialWork::from_object(work).map_err(WorkAggregationError::Malformed)?;
-        match manifest_ordinal(&facts, template) {
-            Some(ordinal) => {
-                let item = || aggregated_item(cluster, facts, ordinal, template);
-                items.entry(cluster).or_insert_with(item);
+        let Some(ordinal) = manifest_ordinal(&facts, template) else {
+            incomplete.insert(cluster);
+            continue;
+        };
+        if let Entry::Vacant(entry) = items.entry(cluster) {
+            if let Some(revision) = facts.reported_revision() {
+                revisions.insert(cluster.to_owned(), revision.to_owned());
             }
-            None => drop(incomplete.insert(cluster)),
+            entry.insert(aggregated_item(cluster, facts, ordinal, template));
         }
     }
     if incomplete
@@ -71,7 +84,7 @@ pub(crate) fn aggregate(
     }
     let mut items: Vec<_> = items.into_values().collect();
     limit_reported_bytes(&mut items, MAX_REPORTED_BYTES);
-    Ok(items)
+    Ok(Aggregation { items, revisions })
 }
 
 /// Leaves out the largest statuses until the rest has at most `budget` bytes.
@@ -278,7 +291,7 @@ mod tests {
             .iter()
             .map(|w| Object::from_value(w).unwrap())
             .collect();
-        assert_eq!(json!(aggregate(&works, &placed()).unwrap()), items);
+        assert_eq!(json!(aggregate(&works, &placed()).unwrap().items), items);
     }
 
     /// A binding of the template in the clusters `a` to `e`.
@@ -384,7 +397,7 @@ mod tests {
             work("karmada-es-c", json!({"conditions": failed})),
         ];
         let works = works.map(|w| Object::from_value(&w).unwrap());
-        let items = aggregate(&works, &placed()).unwrap();
+        let items = aggregate(&works, &placed()).unwrap().items;
         assert_eq!(items[0].status, Some(json!({"replicas": 1})));
         assert_eq!(
             (items[1].status.clone(), &*items[1].health),

@@ -20,16 +20,15 @@ use karmada_api::binding::{AggregatedStatusItem, ObjectReference};
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
 use karmada_api::rollout::ROLLOUTS;
-use karmada_api::{ResourceBinding, ResourceBindingSpec, kind_in_namespace, well_known_keys};
+use karmada_api::{ResourceBinding, ResourceBindingSpec, kind_in_namespace};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::aggregate::{
-    aggregate, has_fully_applied_condition, is_progressing, is_same_status, update_conditions,
-};
+use super::aggregate::{Aggregation, aggregate, is_progressing, is_same_status, update_conditions};
+use super::event_filter::{changes_aggregation, needs_aggregation, permanent_ids};
 use super::staged_status::{StagedStatus, has_other_revisions, set_revisions};
 use super::template_aggregation::TemplateAggregation;
 use crate::error::StatusControllersError;
@@ -142,41 +141,6 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
     });
 }
 
-/// The permanent ids of the bindings that an object is or belongs to.
-fn permanent_ids(object: &Object) -> Vec<String> {
-    [
-        well_known_keys::BINDING_ID,
-        well_known_keys::CLUSTER_BINDING_ID,
-    ]
-    .iter()
-    .filter_map(|label| object.meta().label(label))
-    .filter(|id| !id.is_empty())
-    .map(str::to_owned)
-    .collect()
-}
-
-/// Whether a scheduled binding must be aggregated: it is new, its template has a new
-/// version, or its clusters changed.
-fn needs_aggregation(old: Option<&Object>, new: &Object) -> bool {
-    let same_spec = |old: &Object| old.meta().generation == new.meta().generation;
-    if old.is_some_and(same_spec) {
-        return false;
-    }
-    let Ok(now) = new.decode::<ResourceBinding>() else {
-        return false;
-    };
-    if now.status.last_scheduled_time.is_none() {
-        return false;
-    }
-    let Some(before) = old.and_then(|old| old.decode::<ResourceBinding>().ok()) else {
-        return true;
-    };
-    let version = |b: &ResourceBinding| b.spec.resource.resource_version.clone();
-    version(&before) != version(&now)
-        || has_fully_applied_condition(&now.status.conditions)
-            && before.spec.existing_clusters() != now.spec.existing_clusters()
-}
-
 impl BindingStatusController {
     fn informer(&self, cluster_scoped: bool) -> &Informer {
         if cluster_scoped {
@@ -230,8 +194,7 @@ impl BindingStatusController {
         });
         let controller = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
-            // A new Work has nothing to report yet.
-            if (change.old.is_some() || change.in_initial_list)
+            if changes_aggregation(change)
                 && let Some(controller) = controller.upgrade()
             {
                 controller.on_work_event(change);
@@ -300,20 +263,20 @@ impl BindingStatusController {
         };
         let binding = object.decode::<ResourceBinding>()?;
         let works = self.works.by_index(WORK_BINDING_INDEX, &id);
-        let items = match aggregate(&works, &binding.spec) {
-            Ok(items) => items,
+        let aggregation = match aggregate(&works, &binding.spec) {
+            Ok(aggregation) => aggregation,
             Err(failure) => {
                 self.record_failure(key, &object, &failure);
                 // Only a change of the Work can fix this.
                 return Ok(ReconcileAction::Done);
             }
         };
-        if let Some(rest) = self.progressing_delay(key, &binding, &items) {
+        if let Some(rest) = self.progressing_delay(key, &binding, &aggregation.items) {
             return Ok(ReconcileAction::RequeueAfter(rest));
         }
         let (on_binding, on_template) = tokio::join!(
-            self.write_binding(key, &object, &binding, &items),
-            self.write_template(key, &object, &binding.spec, &items, &works),
+            self.write_binding(key, &object, &binding, &aggregation.items),
+            self.write_template(key, &object, &binding.spec, &aggregation),
         );
         let conflict = [&on_binding, &on_template]
             .iter()
@@ -440,8 +403,7 @@ impl BindingStatusController {
         key: &BindingStatusKey,
         binding: &Object,
         spec: &ResourceBindingSpec,
-        items: &[AggregatedStatusItem],
-        works: &[Object],
+        aggregation: &Aggregation,
     ) -> Result<ReconcileAction, StatusControllersError> {
         let reference = &spec.resource;
         if reference.namespace != binding.namespace() {
@@ -459,7 +421,7 @@ impl BindingStatusController {
         };
         let about = InvolvedObject::new(&reference.api_version, &reference.kind, &template);
         let scheduled = spec.targets().into_iter().map(|target| &*target.name);
-        let aggregation = TemplateAggregation {
+        let template_aggregation = TemplateAggregation {
             kind: &kind,
             template: &template,
             scheduled: scheduled.collect(),
@@ -467,9 +429,11 @@ impl BindingStatusController {
         };
         let rollout = self.rollouts.get_by_key(&key.name);
         let staged = rollout.and_then(|rollout| StagedStatus::of(&rollout, &template));
-        let updated = staged.as_ref().map(|s| s.without_outdated(items, works));
-        let items = updated.as_deref().unwrap_or(items);
-        let aggregated = aggregation.run_usable(&self.interpreter, items).await;
+        let updated = staged.as_ref().map(|s| s.without_outdated(aggregation));
+        let items = updated.as_deref().unwrap_or(&aggregation.items);
+        let aggregated = template_aggregation
+            .run_usable(&self.interpreter, items)
+            .await;
         if let Ok((_, Some(left_out))) = &aggregated {
             self.recorder_for(key)
                 .warning(&about, AGGREGATE_FAILED, left_out.clone());
@@ -551,41 +515,4 @@ struct PartialTemplateStatus {
 
 fn read_status(template: &Object) -> Result<PartialTemplateStatus, Error> {
     machinery::json::from_slice(&template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // proves: STA-binding-due
-    #[test]
-    fn a_binding_is_due_when_its_template_or_its_clusters_change() {
-        let binding = |generation: i64, version: &str, cluster: &str, status: Value| {
-            let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
-            let spec =
-                json!({"resource": {"resourceVersion": version}, "clusters": [{"name": cluster}]});
-            let binding = json!({"metadata": metadata, "spec": spec, "status": status});
-            Object::from_value(&binding).unwrap()
-        };
-        let placed = || json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
-        let aggregated = || {
-            let mut status = placed();
-            status["conditions"] = json!([{"type": "FullyApplied", "status": "True"}]);
-            status
-        };
-        let first = binding(1, "1", "a", placed());
-        let table = [
-            (None, binding(1, "1", "a", json!({})), false),
-            (None, first.clone(), true),
-            (Some(&first), binding(1, "1", "a", aggregated()), false),
-            (Some(&first), binding(2, "2", "a", json!({})), false),
-            (Some(&first), binding(2, "2", "a", placed()), true),
-            (Some(&first), binding(2, "1", "a", placed()), false),
-            (Some(&first), binding(2, "1", "b", placed()), false),
-            (Some(&first), binding(2, "1", "b", aggregated()), true),
-        ];
-        for (old, new, due) in table {
-            assert_eq!(needs_aggregation(old, &new), due, "{old:?} {new:?}");
-        }
-    }
 }

@@ -3,5 +3,6 @@
 
 mod aggregate;
 pub(crate) mod controller;
+mod event_filter;
 mod staged_status;
 mod template_aggregation;

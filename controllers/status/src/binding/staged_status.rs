@@ -1,17 +1,13 @@
 //! The status of a template whose changes are staged: it must not say that all replicas are updated
 //! while clusters have an older revision.
 
-use std::collections::BTreeSet;
-
 use client::InformerEvent;
 use karmada_api::Rollout;
 use karmada_api::binding::AggregatedStatusItem;
-use karmada_api::names::cluster_of_execution_space;
-use karmada_api::rollout::REVISION;
 use machinery::{Gvk, Object};
 use serde_json::Value;
 
-use crate::partial_work::PartialWork;
+use super::aggregate::Aggregation;
 
 /// The counters of replicas that have the newest content of the object in their cluster.
 const UPDATED_COUNTERS: [&str; 3] = [
@@ -42,19 +38,12 @@ impl StagedStatus {
     }
 
     /// The items, in which only clusters that have reported the target have updated replicas.
-    pub(super) fn without_outdated(
-        &self,
-        items: &[AggregatedStatusItem],
-        works: &[Object],
-    ) -> Vec<AggregatedStatusItem> {
-        let works = works.iter().filter(|work| self.has_target(work));
-        let updated: BTreeSet<&str> = works
-            .filter_map(|work| cluster_of_execution_space(work.namespace()))
-            .collect();
-        let mut items = items.to_vec();
-        let outdated = items
-            .iter_mut()
-            .filter(|item| !updated.contains(&*item.cluster_name));
+    pub(super) fn without_outdated(&self, aggregation: &Aggregation) -> Vec<AggregatedStatusItem> {
+        let mut items = aggregation.items.clone();
+        let outdated = items.iter_mut().filter(|item| {
+            let reported = aggregation.revisions.get(&item.cluster_name);
+            reported != Some(&self.target)
+        });
         for status in outdated.filter_map(|item| item.status.as_mut()?.as_object_mut()) {
             for (_, counter) in status
                 .iter_mut()
@@ -64,17 +53,6 @@ impl StagedStatus {
             }
         }
         items
-    }
-
-    /// Whether a Work has the target, and the member has reported about it.
-    fn has_target(&self, work: &Object) -> bool {
-        if work.annotation(REVISION).as_deref() != Some(&*self.target) {
-            return false;
-        }
-        PartialWork::from_object(work).is_ok_and(|work| {
-            let mut reports = work.status.manifest_statuses.iter();
-            reports.any(|report| report.revision == self.target)
-        })
     }
 }
 
@@ -120,23 +98,16 @@ mod tests {
             target: "2".into(),
             stable: "1".into(),
         };
-        let work = |cluster: &str, revision: &str, reported: &str| {
-            let report = json!({"identifier": {}, "revision": reported});
-            let work = json!({"metadata": {"name": "w", "namespace": format!("karmada-es-{cluster}"),
-                "annotations": {REVISION: revision}}, "status": {"manifestStatuses": [report]}});
-            Object::from_value(&work).unwrap()
-        };
-        let works = [
-            work("a", "2", "2"),
-            work("b", "2", "1"),
-            work("c", "1", "1"),
-        ];
         let item = |cluster: &str| AggregatedStatusItem {
             cluster_name: cluster.into(),
             status: Some(json!({"replicas": 3, "updatedReplicas": 3, "updatedReadyReplicas": 2})),
             ..AggregatedStatusItem::default()
         };
-        let items = staged.without_outdated(&["a", "b", "c"].map(item), &works);
+        let reported = [("a", "2"), ("b", "1")].map(|(cluster, r)| (cluster.into(), r.into()));
+        let items = staged.without_outdated(&Aggregation {
+            items: ["a", "b", "c"].map(item).into(),
+            revisions: reported.into(),
+        });
         let counters: Vec<String> = items
             .iter()
             .map(|item| {
