@@ -205,13 +205,14 @@ impl StorageBackendConfig {
 /// The Works of one template have the same name in the namespaces of all clusters.
 pub(crate) const WORK_PREFIX: &str = "/registry/work.karmada.io/works/";
 /// The keys whose values the embedded store keeps as differences from similar ones: those that
-/// controllers write for each cluster, or again and again. The status of templates, bindings and
-/// Clusters changes.
-const DELTA_PREFIXES: [&str; 8] = [
+/// controllers write for each cluster, or again and again. The status of templates, bindings,
+/// Rollouts and Clusters changes.
+const DELTA_PREFIXES: [&str; 9] = [
     WORK_PREFIX,
     "/registry/work.karmada.io/resourcebindings/",
     "/registry/work.karmada.io/clusterresourcebindings/",
     "/registry/cluster.karmada.io/clusters/",
+    "/registry/rollout.flotilla.io/rollouts/",
     "/registry/events/",
     "/registry/deployments/",
     "/registry/statefulsets/",
