@@ -1,6 +1,7 @@
 //! A change that goes through three members in three stages, is held by one that fails, and goes
 //! on when it is repaired.
 
+use client::{Api, DeleteOptions, DeletionPropagation, ResourcePath};
 use harness::api_server_client::is_rolled_out;
 use serde_json::{Value, json};
 
@@ -167,4 +168,62 @@ async fn a_failing_member_holds_the_stages_after_it() {
     control
         .wait_until_deleted(&ROLLOUTS, NAMESPACE, ROLLOUT)
         .await;
+}
+
+// proves: ROL-recreated
+#[tokio::test]
+async fn a_template_that_is_created_anew_over_what_it_left_goes_through_the_stages() {
+    let namespace = "recreated-templates";
+    let fleet = FleetFixture::shared(namespace).await;
+    let control = &fleet.control;
+    let mut web = deployment(namespace, "web", 1);
+    let members = [MEMBERS[0], MEMBERS[1]];
+    let stages = json!([
+        {"name": "first", "clusterAffinity": {"clusterNames": [members[0]]}},
+        {"name": "second", "gates": {"approval": true}},
+    ]);
+    control
+        .create(
+            json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": {"resourceSelectors": [resource_selector(&web)], "stages": stages}}),
+        )
+        .await;
+    let first = control.create(web.clone()).await;
+    control
+        .create(policy(namespace, "web", &web, &members))
+        .await;
+    control
+        .wait_until(&ROLLOUTS, namespace, ROLLOUT, "in both", |rollout| {
+            is_rolled_out(rollout, members.len())
+        })
+        .await;
+    let options = DeleteOptions {
+        propagation: Some(DeletionPropagation::Orphan),
+        ..DeleteOptions::default()
+    };
+    let at = ResourcePath::object(&DEPLOYMENTS, namespace, "web");
+    control.api.delete(at, &options).await.unwrap();
+    control
+        .wait_until_deleted(&DEPLOYMENTS, namespace, "web")
+        .await;
+    web["spec"]["template"]["metadata"]["annotations"] = json!({"version": "2"});
+    let second = control.create(web).await;
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+    let awaits_approval = |rollout: &Value| {
+        rollout["status"]["state"] == "AwaitingApproval"
+            && rollout["metadata"]["ownerReferences"][0]["uid"] == second["metadata"]["uid"]
+    };
+    control
+        .wait_until(&ROLLOUTS, namespace, ROLLOUT, "waiting", awaits_approval)
+        .await;
+    for (member, version) in members.iter().zip([json!("2"), Value::Null]) {
+        let copy = fleet
+            .member(member)
+            .get(&DEPLOYMENTS, namespace, "web")
+            .await;
+        let copy = copy.unwrap();
+        let annotations = &copy["spec"]["template"]["metadata"]["annotations"];
+        assert_eq!(annotations["version"], version, "{member}: {copy}");
+    }
 }

@@ -31,7 +31,7 @@ use crate::metrics::report_rollouts;
 use crate::policies::SelectedPolicy;
 use crate::query_evaluator::{QueryEvaluator, query_demands};
 use crate::query_servers::QueryServers;
-use crate::resolver::{RevisionResolver, is_owned_by};
+use crate::resolver::{RevisionResolver, may_own};
 use crate::revision::{
     CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
 };
@@ -50,17 +50,17 @@ pub struct RolloutControllerOptions {
 }
 
 pub struct RolloutController {
-    api: Arc<dyn Api>,
+    pub(crate) api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     recorder: EventRecorder,
     interpreter: ResourceInterpreter,
     clusters: ClusterLister,
     bindings: Informer,
-    templates: Arc<TemplateInformers>,
+    pub(crate) templates: Arc<TemplateInformers>,
     works: Informer,
     targets: TargetObserver,
     overrides: OverrideManager,
-    resolver: RevisionResolver,
+    pub(crate) resolver: RevisionResolver,
     queries: QueryEvaluator,
     jobs: GateJobs,
     /// The last written status of each Rollout.
@@ -68,11 +68,11 @@ pub struct RolloutController {
 }
 
 /// A template under a policy, with its binding.
-struct PolicedTemplate<'a> {
+pub(crate) struct PolicedTemplate<'a> {
     binding: &'a Object,
     view: &'a ResourceBinding,
     mapping: &'a RestMapping,
-    template: &'a Object,
+    pub(crate) template: &'a Object,
     policy: SelectedPolicy,
 }
 
@@ -147,7 +147,7 @@ impl RolloutController {
             }
         });
         self.jobs.add_event_handler(&self.resolver.queue);
-        // A Rollout that was deleted ends with its binding.
+        // What a deleted template has left goes with its binding.
         let (queue, rollouts) = (self.resolver.queue.clone(), self.resolver.rollouts.clone());
         self.bindings.add_event_handler(move |change| {
             let is_gone = change.new.is_none_or(|binding| binding.meta().deleting);
@@ -213,7 +213,7 @@ impl RolloutController {
         }
         let binding = self.bindings.get_by_key(key);
         let Some(binding) = binding.filter(|binding| !binding.meta().deleting) else {
-            return self.release_deleted(rollout).await;
+            return self.reconcile_without_binding(rollout).await;
         };
         let view = binding.decode::<ResourceBinding>()?;
         let of = &view.spec.resource;
@@ -233,8 +233,8 @@ impl RolloutController {
         match (policy, rollout) {
             (None, None) => Ok(ReconcileAction::Done),
             (None, Some(rollout)) => self.unstage(&binding, &template, &rollout).await,
-            // The template was created anew.
-            (_, Some(rollout)) if !is_owned_by(&rollout, &template) => self.delete(&rollout).await,
+            // That of an earlier template, whose garbage is about to be collected.
+            (_, Some(rollout)) if !may_own(&template, &rollout) => self.delete(&rollout).await,
             (Some(policy), rollout) => {
                 let staged = PolicedTemplate {
                     binding: &binding,
@@ -266,7 +266,7 @@ impl RolloutController {
         self.delete(rollout).await
     }
 
-    async fn delete_revision(&self, revision: &Object) -> Result<(), Error> {
+    pub(crate) async fn delete_revision(&self, revision: &Object) -> Result<(), Error> {
         let options = DeleteOptions {
             uid: Some(revision.uid().to_owned()),
             ..DeleteOptions::default()
@@ -276,7 +276,7 @@ impl RolloutController {
         Ok(())
     }
 
-    async fn delete(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
+    pub(crate) async fn delete(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
         if rollout.meta().deleting {
             return self.release(rollout).await;
         }
@@ -297,7 +297,7 @@ impl RolloutController {
         }
     }
 
-    async fn release(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
+    pub(crate) async fn release(&self, rollout: &Object) -> Result<ReconcileAction, Error> {
         let removed = remove_finalizers(&*self.api, &ROLLOUTS, rollout, &[ROLLOUT_FINALIZER]);
         let next = ReconcileAction::after_write(removed.await, ReconcileAction::Done);
         next.map_err(Error::from)
@@ -325,6 +325,7 @@ impl RolloutController {
         if !self
             .ensure_revision(staged, &revisions, &target, content)
             .await?
+            || self.adopt_revisions(staged, &revisions).await?
         {
             return Ok(ReconcileAction::Done);
         }
@@ -374,6 +375,8 @@ impl RolloutController {
             self.report_given_up(staged, &decision.given_up);
         } else if rollout.meta().deleting && is_settled(&status) {
             return self.release(&rollout).await;
+        } else if self.adopt(&ROLLOUTS, &rollout, staged).await? {
+            return Ok(ReconcileAction::Done);
         } else {
             self.prune_revisions(&revisions, &status, spec.revision_history_limit)
                 .await?;
@@ -515,7 +518,7 @@ impl RolloutController {
 
 impl PolicedTemplate<'_> {
     /// The reference of what goes with the template.
-    fn owner_reference(&self) -> Value {
+    pub(crate) fn owner_reference(&self) -> Value {
         json!({"apiVersion": self.mapping.api_version.as_str(), "kind": self.mapping.kind(),
             "name": self.template.name(), "uid": self.template.uid(), "controller": true})
     }

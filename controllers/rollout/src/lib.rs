@@ -19,6 +19,7 @@ mod hashed_name;
 mod metrics;
 mod observation;
 mod observed_works;
+mod orphans;
 mod policies;
 mod preview;
 mod prometheus;

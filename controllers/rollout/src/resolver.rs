@@ -169,25 +169,44 @@ impl RevisionResolver {
         )
     }
 
-    /// The ControllerRevisions of the template of a binding, the newest first.
+    /// The ControllerRevisions of the template of a binding, with those that an earlier one has left,
+    /// the newest first.
     pub(crate) fn revisions_of(&self, binding: &Object, template: &Object) -> Vec<Object> {
         let key = binding_reference_key(binding.namespace(), binding.name());
         let mut revisions = self.revisions.by_index(BY_BINDING, &key);
-        revisions.retain(|revision| is_owned_by(revision, template));
+        revisions.retain(|revision| may_own(template, revision));
         revisions.sort_by_cached_key(|revision| Reverse(revision_number(revision)));
+        revisions
+    }
+
+    /// The ControllerRevisions of a Rollout that no template owns.
+    pub(crate) fn orphaned_revisions(&self, rollout: &Object) -> Vec<Object> {
+        let key = binding_reference_key(rollout.namespace(), rollout.name());
+        let mut revisions = self.revisions.by_index(BY_BINDING, &key);
+        revisions.retain(|revision| revision.meta().controller().is_none());
         revisions
     }
 }
 
 /// Whether a template is the controlling owner of an object.
-pub(crate) fn is_owned_by(object: &Object, template: &Object) -> bool {
+fn is_owned_by(object: &Object, template: &Object) -> bool {
     let owner = object.meta().controller();
     owner.is_some_and(|owner| *owner.uid == *template.uid())
+}
+
+/// Whether a Rollout or revision is that of a template, or has no owner: an earlier template of the
+/// name has left it.
+pub(crate) fn may_own(template: &Object, object: &Object) -> bool {
+    object.meta().controller().is_none() || is_owned_by(object, template)
 }
 
 /// Whether a change of a Rollout leaves all Works as they are. Phases and conditions, which change
 /// with each report of a member, are no part of them.
 fn keeps_works(change: &InformerEvent<'_>) -> bool {
+    let owner = |object: Option<&Object>| Some(object?.meta().controller()?.uid.clone());
+    if owner(change.old) != owner(change.new) {
+        return false;
+    }
     let view = |object: Option<&Object>| object?.decode::<Rollout>().ok();
     let (Some(old), Some(new)) = (view(change.old), view(change.new)) else {
         return false;
@@ -260,5 +279,15 @@ mod tests {
         check("/stages/0/clusters/1/name", "d".into(), false);
         check("/replicas/0/replicas", 1.into(), false);
         check("", Value::Null, false);
+        let mut adopted = rollout(&status).value().unwrap();
+        adopted["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1",
+            "kind": "Deployment", "name": "w", "uid": "u", "controller": true}]);
+        let adopted = Object::from_value(&adopted).unwrap();
+        let change = InformerEvent {
+            old: Some(&rollout(&status)),
+            new: Some(&adopted),
+            in_initial_list: false,
+        };
+        assert!(!keeps_works(&change));
     }
 }

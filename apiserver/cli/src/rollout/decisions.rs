@@ -103,10 +103,12 @@ impl StagedTemplate<'_> {
         Ok(status)
     }
 
-    /// Whether a status is about the template as it was read: one of an earlier generation says
-    /// nothing about its last change.
+    /// Whether a status is about the template as it was read: one of an earlier generation, or of an
+    /// earlier template of the name, says nothing about its last change.
     pub fn is_current(&self, status: &RolloutStatus) -> bool {
-        status.observed_template_generation >= self.template.meta().generation
+        let owner = self.rollout.meta().controller();
+        owner.is_some_and(|owner| *owner.uid == *self.template.uid())
+            && status.observed_template_generation >= self.template.meta().generation
     }
 }
 

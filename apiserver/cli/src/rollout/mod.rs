@@ -219,7 +219,11 @@ impl TemplateRollout {
         loop {
             let view = object.decode::<Rollout>()?;
             let status = view.status.as_ref();
-            if let Some(status) = status.filter(|status| self.staged().is_current(status)) {
+            let staged = StagedTemplate {
+                rollout: &object,
+                ..self.staged()
+            };
+            if let Some(status) = status.filter(|status| staged.is_current(status)) {
                 let summary = summary(&self.text, status);
                 match RedrawnText::is_in_place() {
                     true => tree.print(&format_tree(&summary, status)),

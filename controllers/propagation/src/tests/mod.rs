@@ -35,6 +35,8 @@ mod ownership;
 mod quotas;
 /// WorkloadRebalancers.
 mod rebalancers;
+/// Staged templates that are deleted and created anew.
+mod recreated_templates;
 /// Released claims and recreated templates.
 mod released_claims;
 /// ReplicaSchedulingPreferences.

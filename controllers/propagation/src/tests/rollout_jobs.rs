@@ -6,12 +6,11 @@ use karmada_api::rollout::{JOB_OF, ROLLOUT_POLICIES, ROLLOUTS};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::rollouts::rollout_policy;
+use super::rollouts::{ROLLOUT, rollout_policy};
 use super::{PropagationFixture, applied_status, wait_until};
 
 static JOBS: Gvr = Gvr::from_static("batch", "v1", "jobs");
 static CRON_JOBS: Gvr = Gvr::from_static("batch", "v1", "cronjobs");
-const ROLLOUT: &str = "web-deployment";
 
 impl PropagationFixture {
     /// A staged Deployment, whose first stage awaits a Job.
@@ -39,11 +38,6 @@ impl PropagationFixture {
         let mut works = self.control_plane.list_objects(&WORKS);
         works.retain(|work| work["metadata"]["labels"][JOB_OF].is_string());
         works
-    }
-
-    fn rollout(&self) -> Value {
-        let rollout = self.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);
-        rollout.unwrap_or_default()
     }
 
     fn stage_job(&self) -> Value {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{DEPLOYMENTS, PropagationFixture, wait_until};
 
-static REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
-const ROLLOUT: &str = "web-deployment";
+pub(super) static REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
+pub(super) const ROLLOUT: &str = "web-deployment";
 
 pub(super) fn rollout_policy() -> Value {
     let first = json!({"name": "first", "clusterAffinity": {"clusterNames": ["m1"]}});
@@ -38,12 +38,14 @@ impl PropagationFixture {
         )
     }
 
-    fn state(&self) -> String {
+    pub(super) fn rollout(&self) -> Value {
         let rollout = self.control_plane.get_object(&ROLLOUTS, "n", ROLLOUT);
-        let state = rollout.map(|rollout| rollout["status"]["state"].clone());
-        state
-            .and_then(|state| Some(state.as_str()?.to_owned()))
-            .unwrap_or_default()
+        rollout.unwrap_or_default()
+    }
+
+    fn state(&self) -> String {
+        let state = &self.rollout()["status"]["state"];
+        state.as_str().unwrap_or_default().to_owned()
     }
 
     /// Lets a member report that the object is healthy with the revision of its Work, as the
@@ -81,7 +83,7 @@ impl PropagationFixture {
         });
     }
 
-    async fn delete_rollout(&self) {
+    pub(super) async fn delete_rollout(&self) {
         let at = ResourcePath::object(&ROLLOUTS, "n", ROLLOUT);
         let options = DeleteOptions::default();
         self.control_plane.delete(at, &options).await.unwrap();

@@ -1,0 +1,72 @@
+//! Rollouts and revisions that a deleted template has left.
+
+use client::{Patch, ResourcePath, WriteOptions, ignore_not_found};
+use controller_context::Error;
+use flotilla_runtime::ReconcileAction;
+use machinery::{Gvr, Object};
+use serde_json::{Value, json};
+
+use crate::controller::{PolicedTemplate, RolloutController};
+use crate::revision::CONTROLLER_REVISIONS;
+
+impl RolloutController {
+    /// Makes the template the owner of the revisions that have none; returns whether any was
+    /// written.
+    pub(crate) async fn adopt_revisions(
+        &self,
+        staged: &PolicedTemplate<'_>,
+        revisions: &[Object],
+    ) -> Result<bool, Error> {
+        let mut written = false;
+        for revision in revisions {
+            written |= self.adopt(&CONTROLLER_REVISIONS, revision, staged).await?;
+        }
+        Ok(written)
+    }
+
+    /// Makes the template the owner of an object that has none; returns whether it was written. The
+    /// Rollout comes last, once its status is about the template: until then no Work is made from it.
+    pub(crate) async fn adopt(
+        &self,
+        resource: &Gvr,
+        object: &Object,
+        staged: &PolicedTemplate<'_>,
+    ) -> Result<bool, Error> {
+        // The garbage collector is taking a template that is being deleted from what it owns.
+        if object.meta().controller().is_some() || staged.template.meta().deleting {
+            return Ok(false);
+        }
+        let mut owners = match object.value()?["metadata"]["ownerReferences"].take() {
+            Value::Array(owners) => owners,
+            _ => Vec::new(),
+        };
+        owners.push(staged.owner_reference());
+        let version = object.revision().to_string();
+        let patch = json!({"metadata": {"resourceVersion": version, "ownerReferences": owners}});
+        let at = ResourcePath::of_object(resource, object);
+        let options = WriteOptions::default();
+        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
+        ignore_not_found(written)?;
+        Ok(true)
+    }
+
+    /// Deletes what a deleted template has left, since nothing of it runs without a binding.
+    pub(crate) async fn reconcile_without_binding(
+        &self,
+        rollout: Option<Object>,
+    ) -> Result<ReconcileAction, Error> {
+        let Some(rollout) = rollout else {
+            return Ok(ReconcileAction::Done);
+        };
+        if rollout.meta().controller().is_none() {
+            for revision in self.resolver.orphaned_revisions(&rollout) {
+                self.delete_revision(&revision).await?;
+            }
+            return self.delete(&rollout).await;
+        }
+        if !rollout.meta().deleting {
+            return Ok(ReconcileAction::Done);
+        }
+        self.release(&rollout).await
+    }
+}
