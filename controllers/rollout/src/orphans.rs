@@ -1,4 +1,6 @@
-//! Rollouts and revisions that a deleted template has left.
+//! Rollouts and revisions that a deleted template has left, and Rollouts whose binding was deleted.
+
+use std::time::Duration;
 
 use client::{Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::Error;
@@ -8,6 +10,10 @@ use serde_json::{Value, json};
 
 use crate::controller::{PolicedTemplate, RolloutController};
 use crate::revision::CONTROLLER_REVISIONS;
+
+/// How often a Rollout that waits for a new binding looks whether its template was deleted, which no
+/// event of its own says.
+const TEMPLATE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 impl RolloutController {
     /// Makes the template the owner of the revisions that have none; returns whether any was
@@ -50,7 +56,8 @@ impl RolloutController {
         Ok(true)
     }
 
-    /// Deletes what a deleted template has left, since nothing of it runs without a binding.
+    /// Deletes what a deleted template has left, since nothing of it runs without a binding. A
+    /// Rollout that was deleted is held while its template may get another binding.
     pub(crate) async fn reconcile_without_binding(
         &self,
         rollout: Option<Object>,
@@ -67,6 +74,32 @@ impl RolloutController {
         if !rollout.meta().deleting {
             return Ok(ReconcileAction::Done);
         }
-        self.release(&rollout).await
+        match self.has_staged_template(&rollout).await? {
+            true => Ok(ReconcileAction::RequeueAfter(TEMPLATE_POLL_INTERVAL)),
+            false => self.release(&rollout).await,
+        }
+    }
+
+    /// Whether the template of a Rollout exists, and a policy stages its changes.
+    async fn has_staged_template(&self, rollout: &Object) -> Result<bool, Error> {
+        let Some(owner) = rollout.meta().controller() else {
+            return Ok(false);
+        };
+        let mapping = self
+            .templates
+            .rest_mapper
+            .find(&owner.api_version, &owner.kind);
+        let Some(mapping) = mapping else {
+            return Ok(false);
+        };
+        let template = self
+            .templates
+            .get_at_least(&mapping, rollout.namespace(), &owner.name, 0)
+            .await?;
+        Ok(template.is_some_and(|template| {
+            let meta = template.meta();
+            let policy = self.resolver.policies.select(&mapping.gvk, meta);
+            *owner.uid == *meta.uid && !meta.deleting && policy.is_some()
+        }))
     }
 }

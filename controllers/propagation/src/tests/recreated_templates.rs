@@ -1,8 +1,9 @@
-//! Staged templates that are deleted and created anew.
+//! Staged templates that are deleted and created anew, and bindings that are.
 
 use client::{Api, DeleteOptions, DeletionPropagation, Patch, ResourcePath, WriteOptions};
-use karmada_api::resources::{BINDINGS, WORKS};
+use karmada_api::resources::{BINDINGS, POLICIES, WORKS};
 use karmada_api::rollout::{ROLLOUT_POLICIES, ROLLOUTS};
+use karmada_api::well_known_keys::{BINDING_ID, POLICY_ID};
 use serde_json::{Value, json};
 
 use super::rollouts::{REVISIONS, ROLLOUT, rollout_policy};
@@ -56,6 +57,11 @@ impl PropagationFixture {
         self.control_plane.delete(at, &options).await.unwrap();
     }
 
+    fn uid_of_binding(&self) -> Value {
+        let binding = self.binding(ROLLOUT).unwrap_or_default();
+        binding["metadata"]["uid"].clone()
+    }
+
     fn is_staged(&self) -> bool {
         let status = self.rollout()["status"].clone();
         status["targetRevision"] != status["stableRevision"]
@@ -106,5 +112,68 @@ async fn a_template_whose_copies_are_gone_is_placed_anew() {
     plane.wait_for_images("nginx:2", "nginx:2").await;
     assert!(!plane.is_staged());
     assert_ne!(plane.rollout()["metadata"]["uid"], first);
+    plane.tasks.stop().await;
+}
+
+// proves: ROL-deleted-binding
+#[tokio::test]
+async fn a_rollout_that_is_deleted_with_its_binding_keeps_its_gates() {
+    for is_binding_first in [false, true] {
+        let plane = PropagationFixture::completed().await;
+        plane.set_image("nginx:2").await;
+        plane.wait_for_images("nginx:2", "nginx:1").await;
+        let rollout = plane.rollout()["metadata"]["uid"].clone();
+        let binding = plane.uid_of_binding();
+        if is_binding_first {
+            plane.delete_binding().await;
+            plane.delete_rollout().await;
+        } else {
+            plane.delete_rollout().await;
+            plane.delete_binding().await;
+        }
+        let has_new_works = || {
+            let current = plane.uid_of_binding();
+            let is_of_current = |cluster: &str| {
+                let work = plane.work(cluster, "web").unwrap_or_default();
+                work["metadata"]["labels"][BINDING_ID] == current
+            };
+            ![&binding, &Value::Null].contains(&&current)
+                && ["m1", "m2"].into_iter().all(is_of_current)
+        };
+        wait_until("binding and Works are made again", has_new_works).await;
+        plane.wait_for_images("nginx:2", "nginx:1").await;
+        assert_eq!(plane.rollout()["metadata"]["uid"], rollout);
+        assert!(plane.is_staged());
+        plane.complete().await;
+        plane.wait_for_images("nginx:2", "nginx:2").await;
+        let is_new = || plane.rollout()["metadata"]["uid"] != rollout;
+        wait_until("the Rollout is made again", is_new).await;
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: ROL-deleted-binding
+#[tokio::test(start_paused = true)]
+async fn a_rollout_without_a_binding_goes_with_its_template() {
+    let plane = PropagationFixture::completed().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    // Without a policy, the template gets no other binding.
+    plane.control_plane.remove(&POLICIES, "n", "p");
+    wait_until("the claim is released", || {
+        let web = plane.control_plane.get_object(&DEPLOYMENTS, "n", "web");
+        web.unwrap()["metadata"]["labels"].get(POLICY_ID).is_none()
+    })
+    .await;
+    plane.delete_rollout().await;
+    plane.delete_binding().await;
+    wait_until("no Work is left", || {
+        plane.control_plane.list_objects(&WORKS).is_empty()
+    })
+    .await;
+    assert_eq!(plane.uid_of_binding(), Value::Null);
+    assert!(plane.is_staged());
+    plane.control_plane.remove(&DEPLOYMENTS, "n", "web");
+    wait_until("the Rollout is deleted", || plane.rollout().is_null()).await;
     plane.tasks.stop().await;
 }
