@@ -38,8 +38,7 @@ impl RolloutController {
         object: &Object,
         staged: &PolicedTemplate<'_>,
     ) -> Result<bool, Error> {
-        // The garbage collector is taking a template that is being deleted from what it owns.
-        if object.meta().controller().is_some() || staged.template.meta().deleting {
+        if object.meta().controller().is_some() || !self.is_alive(staged).await? {
             return Ok(false);
         }
         let mut owners = match object.value()?["metadata"]["ownerReferences"].take() {
@@ -54,6 +53,16 @@ impl RolloutController {
         let written = self.api.patch(at, Patch::Merge(patch), &options).await;
         ignore_not_found(written)?;
         Ok(true)
+    }
+
+    /// Whether the template is not being deleted: then the garbage collector is taking it from what it
+    /// owns. That is not read from a cache, which may be older than that.
+    async fn is_alive(&self, staged: &PolicedTemplate<'_>) -> Result<bool, Error> {
+        let at = ResourcePath::of_object(&staged.mapping.gvr, staged.template);
+        let current = ignore_not_found(self.api.get(at).await)?;
+        Ok(current.is_some_and(|current| {
+            current.uid() == staged.template.uid() && !current.meta().deleting
+        }))
     }
 
     /// Deletes what a deleted template has left, since nothing of it runs without a binding. A
