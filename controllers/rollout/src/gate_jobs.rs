@@ -360,8 +360,18 @@ fn outcome_of(cluster: &str, work: &Object) -> JobOutcome {
     }
 }
 
-/// The Job that a CronJob would create. It stays until the Rollout has no use for it: one that its
-/// time to live deletes would be made again.
+/// Whether a label or annotation is one of Karmada or Flotilla: it would say about the Job what is
+/// true of another object, such as which policy has claimed it.
+fn is_reserved(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    ["karmada.io", "flotilla.io"].iter().any(|own| {
+        let rest = domain.strip_suffix(own);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+/// The Job that a CronJob would create, without the labels and annotations that are reserved. It stays
+/// until the Rollout has no use for it: one that its time to live deletes would be made again.
 fn job_of(rollout: &Object, name: &str, cron_job: &Object) -> Result<Value, Error> {
     let tree = cron_job.value().map_err(Error::blocked)?;
     let template = &tree["spec"]["jobTemplate"];
@@ -373,8 +383,10 @@ fn job_of(rollout: &Object, name: &str, cron_job: &Object) -> Result<Value, Erro
     let mut job = json!({"apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": namespace}, "spec": spec});
     for map in ["labels", "annotations"] {
-        if let Some(entries) = template["metadata"].get(map).filter(|map| map.is_object()) {
-            job["metadata"][map] = entries.clone();
+        if let Some(entries) = template["metadata"][map].as_object() {
+            let mut entries = entries.clone();
+            entries.retain(|key, _| !is_reserved(key));
+            job["metadata"][map] = entries.into();
         }
     }
     let key = binding_reference_key(namespace, rollout.name());

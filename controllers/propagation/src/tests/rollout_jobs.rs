@@ -3,6 +3,7 @@
 use controller_testing::{policy, serve};
 use karmada_api::resources::{POLICIES, WORKS};
 use karmada_api::rollout::{JOB_OF, ROLLOUT_POLICIES, ROLLOUTS};
+use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
@@ -23,7 +24,10 @@ impl PropagationFixture {
         let mut policy = rollout_policy();
         policy["spec"]["stages"][0]["gates"]["job"] = json!({"cronJob": "smoke"});
         plane.control_plane.seed(&ROLLOUT_POLICIES, policy);
-        let template = json!({"metadata": {"labels": {"test": "smoke"}, "finalizers": ["f"]},
+        // Labels and annotations of another template.
+        let labels = json!({"test": "smoke", POLICY_ID: "other", "karmada.io/managed": "no"});
+        let annotations = json!({"test": "smoke", POLICY_NAME: "other", JOB_OF: "n/other"});
+        let template = json!({"metadata": {"labels": labels, "annotations": annotations, "finalizers": ["f"]},
             "spec": {"backoffLimit": 2, "ttlSecondsAfterFinished": 5}});
         plane.control_plane.seed(
             &CRON_JOBS,
@@ -83,7 +87,7 @@ fn finished(condition: &str) -> Value {
     json!({"conditions": [{"type": condition, "status": "True", "message": "as it was told"}]})
 }
 
-// proves: ROL-job-made, ROL-job-pruned
+// proves: ROL-job-made, ROL-job-metadata, ROL-job-pruned
 #[tokio::test]
 async fn a_job_is_made_from_the_template_of_its_cron_job() {
     let plane = PropagationFixture::with_job_gate().started().await;
@@ -97,6 +101,13 @@ async fn a_job_is_made_from_the_template_of_its_cron_job() {
     assert_eq!(job["metadata"]["namespace"], "n", "{job}");
     assert_eq!(job["metadata"]["labels"]["test"], "smoke", "{job}");
     assert!(job["metadata"]["labels"][JOB_OF].is_string(), "{job}");
+    assert_eq!(job["metadata"]["labels"]["karmada.io/managed"], "true");
+    assert_eq!(job["metadata"]["labels"].get(POLICY_ID), None, "{job}");
+    let annotations = &job["metadata"]["annotations"];
+    assert_eq!(annotations["test"], "smoke", "{job}");
+    for key in [POLICY_NAME, JOB_OF] {
+        assert_eq!(annotations.get(key), None, "{job}");
+    }
     assert_eq!(job["metadata"].get("finalizers"), None, "{job}");
     assert_eq!(job["spec"], json!({"backoffLimit": 2}), "{job}");
     assert_eq!(plane.jobs().len(), 1);
