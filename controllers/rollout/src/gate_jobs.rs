@@ -319,12 +319,15 @@ fn refusal(error: client::Error) -> Result<Option<JobOutcome>, Error> {
     }
 }
 
-/// A Job has succeeded if it has in all clusters, and has failed if it has in one.
+/// A Job has succeeded if it has in all clusters, and has failed if it has in one. Otherwise the first
+/// cluster that does not have it says why.
 fn joint_outcome(outcomes: Vec<JobOutcome>) -> Option<JobOutcome> {
     let mut joint = None;
     for outcome in outcomes {
         joint = match (joint, outcome) {
             (_, failed @ JobOutcome::Failed(_)) => return Some(failed),
+            (Some(reason @ JobOutcome::NotApplied(_)), _)
+            | (_, reason @ JobOutcome::NotApplied(_)) => Some(reason),
             (Some(JobOutcome::Running), _) => Some(JobOutcome::Running),
             (_, outcome) => Some(outcome),
         };
@@ -341,8 +344,19 @@ fn outcome_of(cluster: &str, work: &Object) -> JobOutcome {
         return JobOutcome::Running;
     };
     // The status of a Job that the Work does not have is not that of this one.
+    match view.condition("Applied") {
+        None => return JobOutcome::Running,
+        Some(applied) if applied.status != "True" => {
+            let reason = match &*applied.message {
+                "" => "its Work is not applied",
+                message => message,
+            };
+            let reason = truncated(reason, MAX_MESSAGE_BYTES);
+            return JobOutcome::NotApplied(format!("in {cluster}: {reason}"));
+        }
+        Some(_) => {}
+    }
     let reported = view.status.manifest_statuses.first();
-    let reported = reported.filter(|_| view.is_applied());
     let status = reported.and_then(|manifest| manifest.status.clone());
     let status = status.map(serde_json::from_value::<JobStatus>);
     let status = status.and_then(Result::ok).unwrap_or_default();

@@ -30,6 +30,9 @@ pub const ROLLOUT_FINALIZER: &str = "rollout.flotilla.io/rollout-controller";
 /// The name of the stage of the clusters that no stage of the policy selects.
 pub const REMAINING_STAGE: &str = "remaining";
 
+/// The reason of clusters that have failed since they are not Ready: they go on when they are.
+pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+
 pub const ON_FAILURE_ROLLBACK: &str = "Rollback";
 pub const ON_FAILURE_CONTINUE: &str = "Continue";
 
@@ -202,6 +205,10 @@ pub struct RolloutStatus {
     pub state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stage: String,
+    /// What the rollout waits for, as far as state and stages do not say it, and which revisions are
+    /// not used.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
     pub progress: String,
     pub stages: Vec<StageRolloutStatus>,
     /// The replicas that clusters keep, by name; none without `minAvailable`.

@@ -3,6 +3,9 @@
 use karmada_api::rollout::{ClusterRolloutStatus, StageJobStatus};
 
 const PERCENT_OF_ALL: i64 = 100;
+/// What the deletion of a Rollout means.
+pub(crate) const BEING_DELETED: &str =
+    "the Rollout is being deleted: it stays until it has ended, and is made again then";
 
 /// The batch that a cluster has, empty without one. `target`: the revision that is rolled out; the
 /// last batch of an earlier one says nothing about it.

@@ -20,8 +20,8 @@ use machinery::Object;
 
 use crate::conflicts::retry_on_conflict;
 use crate::output::{self, RedrawnText};
-use crate::printers::format_table;
-pub(crate) use cluster_details::{batch_text, reason_text};
+use crate::printers::{format_table, single_line};
+pub(crate) use cluster_details::{BEING_DELETED, batch_text, reason_text};
 pub use cluster_details::{cluster_details, job_details};
 use decisions::{AWAITING_APPROVAL, RolloutChange, StagedTemplate, status_of};
 pub use template_rollout::patch_rollout;
@@ -224,7 +224,7 @@ impl TemplateRollout {
                 ..self.staged()
             };
             if let Some(status) = status.filter(|status| staged.is_current(status)) {
-                let summary = summary(&self.text, status);
+                let summary = summary(&self.text, &object, status);
                 match RedrawnText::is_in_place() {
                     true => tree.print(&format_tree(&summary, status)),
                     false if summary == last_line => {}
@@ -292,7 +292,7 @@ impl TemplateRollout {
         }
         let titles = ["STAGE", "CLUSTER", "PHASE", "SINCE", "REVISION", "DETAILS"];
         let summary = match self.staged().is_current(status) {
-            true => summary(&self.text, status),
+            true => summary(&self.text, &self.object, status),
             false => format!("{}: its last change is not in the rollout yet", self.text),
         };
         let table = format_table(&titles, &rows);
@@ -349,13 +349,48 @@ fn no_waiting_stage(
 }
 
 /// One line about the rollout.
-fn summary(template: &str, status: &RolloutStatus) -> String {
+fn summary(template: &str, rollout: &Object, status: &RolloutStatus) -> String {
     let stage = match &*status.stage {
         "" => String::new(),
         stage => format!(" in stage {stage}"),
     };
-    format!(
-        "{template}: {}{stage}, {} clusters done",
+    let message = match &*status.message {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    let deletion = match rollout.meta().deleting {
+        true => format!("; {BEING_DELETED}"),
+        false => String::new(),
+    };
+    single_line(&format!(
+        "{template}: {}{stage}, {} clusters done{message}{deletion}",
         status.state, status.progress
-    )
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: CLI-rollout-message
+    #[test]
+    fn the_summary_says_what_the_rollout_waits_for_and_that_it_is_being_deleted() {
+        let status = |message: &str| {
+            let status = json!({"state": "AwaitingCluster", "stage": "canary", "progress": "0/1",
+                "message": message});
+            serde_json::from_value::<RolloutStatus>(status).unwrap()
+        };
+        let rollout = |deletion: Option<&str>| {
+            let metadata = json!({"name": "r", "namespace": "n", "deletionTimestamp": deletion});
+            Object::from_value(&json!({"metadata": metadata})).unwrap()
+        };
+        let begin = "web: AwaitingCluster in stage canary, 0/1 clusters done";
+        let line = summary("web", &rollout(None), &status(""));
+        assert_eq!(line, begin);
+        let line = summary("web", &rollout(None), &status("no\ncluster"));
+        assert_eq!(line, format!("{begin}: no cluster"));
+        let line = summary("web", &rollout(Some("2026-01-01T00:00:00Z")), &status(""));
+        assert_eq!(line, format!("{begin}; {BEING_DELETED}"));
+    }
 }

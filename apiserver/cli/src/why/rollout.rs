@@ -8,7 +8,7 @@ use machinery::Object;
 use serde::Serialize;
 
 use crate::printers::format_table;
-use crate::rollout::{batch_text, job_details, reason_text};
+use crate::rollout::{BEING_DELETED, batch_text, job_details, reason_text};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,6 +18,12 @@ pub struct RolloutSummary {
     /// The first stage that has not ended.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stage: String,
+    /// What it waits for, as far as state and stages do not say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Whether somebody has deleted the Rollout, which stays until it has ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_being_deleted: bool,
     /// How many of the clusters are done with the target revision.
     pub progress: String,
     pub target_revision: String,
@@ -62,6 +68,8 @@ pub fn rollout_summary(rollout: &Object, template: &Object) -> Option<RolloutSum
         policy: policy_name(&status.policy).to_owned(),
         state: status.state.clone(),
         stage: status.stage.clone(),
+        message: status.message.clone(),
+        is_being_deleted: rollout.meta().deleting,
         progress: status.progress.clone(),
         target_revision: status.target_revision.clone(),
         is_current: status.observed_template_generation >= template.meta().generation,
@@ -167,9 +175,15 @@ impl RolloutSummary {
             )
         });
         let mut pending: Vec<String> = keeps.collect();
+        if self.is_being_deleted {
+            pending.push(BEING_DELETED.to_owned());
+        }
         if !self.is_current {
             pending.push("the rollout does not have the last change of the template yet".into());
             return pending;
+        }
+        if !self.message.is_empty() {
+            pending.push(format!("rollout {}: {}", self.state, self.message));
         }
         let waits = self.clusters.iter().filter(|cluster| {
             cluster.phase != RolloutPhase::Skipped && cluster.revision != self.target_revision

@@ -168,7 +168,7 @@ fn a_replica_preference_that_has_no_effect_says_why() {
     }
 }
 
-// proves: CLI-why-rollout, CLI-why-one-line, ROL-kept-replicas-why
+// proves: CLI-why-rollout, CLI-why-one-line, CLI-rollout-message, ROL-kept-replicas-why
 #[test]
 fn a_staged_template_says_which_revision_each_cluster_has() {
     let mut inputs = bound_template(json!({}), json!({}), json!({}));
@@ -202,6 +202,16 @@ fn a_staged_template_says_which_revision_each_cluster_has() {
     for line in [
         "-         all     Failed    -          job/smoke-1: one two",
         "  stage all awaits job/smoke-1: one two (Failed)",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+    rollout["status"]["message"] = "no\ncluster".into();
+    rollout["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    inputs.rollout = Some(object(&rollout));
+    let text = text::format_report(&report::build_report(&inputs), false);
+    for line in [
+        "  rollout AwaitingApproval: no cluster",
+        "  the Rollout is being deleted: it stays until it has ended, and is made again then",
     ] {
         assert!(text.lines().any(|other| other == line), "{text}");
     }

@@ -273,6 +273,7 @@ fn rollout_section(view: &WorkloadView) -> Markup {
                 (badge(phase_tone(&status.state), &status.state)) " "
                 span .muted { (status.progress) " clusters done with " code { (status.target_revision) } }
             }
+            @if !status.message.is_empty() { p .muted { (status.message) } }
             ol .stages {
                 @for stage in status.stages.iter().filter(|stage| !stage.clusters.is_empty()) {
                     li {

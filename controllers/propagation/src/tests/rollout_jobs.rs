@@ -156,6 +156,31 @@ async fn a_job_survives_a_restart_and_is_not_made_again() {
     plane.tasks.stop().await;
 }
 
+// proves: ROL-job-not-applied
+#[tokio::test]
+async fn a_job_that_a_member_refuses_says_why() {
+    let plane = PropagationFixture::with_job_gate();
+    plane.members[0].on_call(|call| {
+        let is_job = call.verb == "create" && call.resource == Some(&JOBS);
+        is_job.then(|| machinery::Status::failure(403, "Forbidden", "exceeded quota").into())
+    });
+    let plane = plane.started().await;
+    plane.wait_for_images("nginx:1", "nginx:1").await;
+    plane.complete().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    plane.report_healthy("m1");
+    let says_why = || {
+        let job = plane.stage_job();
+        let message = job["message"].as_str().unwrap_or_default().to_owned();
+        job["state"] == "Running"
+            && message.starts_with("in m1: ")
+            && message.contains("exceeded quota")
+    };
+    wait_until("it says why", says_why).await;
+    plane.tasks.stop().await;
+}
+
 // proves: ROL-job-foreign
 #[tokio::test]
 async fn what_others_write_in_the_namespace_opens_no_gate() {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{
-    ClusterRolloutStatus, QueryGate, RolloutPhase, RolloutPolicySpec, RolloutStage, RolloutStatus,
+    CLUSTER_UNREACHABLE, ClusterRolloutStatus, QueryGate, RolloutPhase, RolloutPolicySpec,
+    RolloutStage, RolloutStatus,
 };
 use machinery::{duration, time};
 
@@ -161,7 +162,7 @@ impl<'a> ClusterState<'a> {
         revision.clone_into(&mut self.status.revision);
         self.status.since.clear();
         if self.observed.is_some_and(|target| !target.reachable) {
-            self.enter(RolloutPhase::Failed, "ClusterUnreachable", now);
+            self.enter(RolloutPhase::Failed, CLUSTER_UNREACHABLE, now);
         } else {
             self.enter(RolloutPhase::Updating, "", now);
         }
@@ -189,9 +190,8 @@ impl<'a> ClusterState<'a> {
                 true => self.has_healthy_batch(target),
                 false => target.healthy,
             };
-        let unreachable = "ClusterUnreachable";
         let (phase, reason) = match self.status.phase {
-            _ if !target.reachable => (RolloutPhase::Failed, unreachable),
+            _ if !target.reachable => (RolloutPhase::Failed, CLUSTER_UNREACHABLE),
             RolloutPhase::Done if is_healthy => (RolloutPhase::Done, ""),
             RolloutPhase::Soaking if is_healthy => match has_passed(gates.healthy_for) {
                 true => (RolloutPhase::Done, ""),
@@ -199,7 +199,7 @@ impl<'a> ClusterState<'a> {
             },
             _ if is_healthy && gates.healthy_for.is_zero() => (RolloutPhase::Done, ""),
             _ if is_healthy => (RolloutPhase::Soaking, ""),
-            RolloutPhase::Failed if self.status.reason != unreachable => {
+            RolloutPhase::Failed if self.status.reason != CLUSTER_UNREACHABLE => {
                 (RolloutPhase::Failed, "ProgressDeadlineExceeded")
             }
             RolloutPhase::Updating if has_passed(gates.deadline) => {

@@ -45,6 +45,8 @@ pub(crate) struct JobObservation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JobOutcome {
     Running,
+    /// A member does not have it, with the reason.
+    NotApplied(String),
     Succeeded,
     /// With the reason.
     Failed(String),

@@ -21,6 +21,7 @@ use crate::hashed_name::hashed_name;
 /// The characters of the name of the CronJob in the name of a Job, which has at most 63.
 const MAX_NAME_PREFIX: usize = 42;
 const HASH_BYTES: usize = 5;
+const LATE: &str = "it has not completed within progressDeadline";
 /// The message of a Job that a retry has named.
 const RUNS_AGAIN: &str =
     "it runs again once the earlier stages and the clusters of its own have ended";
@@ -66,11 +67,21 @@ impl<'a> RolloutStep<'a> {
                 Some(JobOutcome::Failed(reason)) => {
                     finish(job, StageJobState::Failed, reason, &api_time(now));
                 }
-                _ if remaining(job, deadline, now).is_zero() => {
-                    let reason = "it has not completed within progressDeadline";
-                    finish(job, StageJobState::Failed, reason, &api_time(now));
+                outcome if remaining(job, deadline, now).is_zero() => {
+                    let reason = match outcome {
+                        Some(JobOutcome::NotApplied(reason)) => format!("{LATE}: {reason}"),
+                        _ => LATE.to_owned(),
+                    };
+                    finish(job, StageJobState::Failed, &reason, &api_time(now));
                 }
-                Some(JobOutcome::Running) => job.state = StageJobState::Running,
+                Some(JobOutcome::Running) => {
+                    job.state = StageJobState::Running;
+                    job.message.clear();
+                }
+                Some(JobOutcome::NotApplied(reason)) => {
+                    job.state = StageJobState::Running;
+                    job.message.clone_from(reason);
+                }
                 None => {}
             }
         }

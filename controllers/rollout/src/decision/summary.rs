@@ -33,7 +33,8 @@ impl RolloutStep<'_> {
         let is_held = hold.is_some() && !has_ended;
         let mut message = format!("{progress} clusters are done, {failed} have failed");
         let hold_message = hold.map(StageHold::message).unwrap_or_default();
-        if is_held && !hold_message.is_empty() {
+        let hold_message = Some(hold_message).filter(|_| is_held).unwrap_or_default();
+        if !hold_message.is_empty() {
             message = format!("{message}; {hold_message}");
         }
         for (condition_type, holds) in [
@@ -61,6 +62,7 @@ impl RolloutStep<'_> {
             target_revision: self.input.target.to_owned(),
             state: state.to_owned(),
             stage,
+            message: hold_message,
             progress,
             conditions,
             stages: self.stages(&goal),

@@ -136,6 +136,22 @@ fn a_job_that_does_not_complete_has_failed() {
     assert_eq!(fleet.job_text(0), text);
 }
 
+// proves: ROL-job-not-applied
+#[test]
+fn a_job_that_a_member_does_not_have_says_why() {
+    let mut fleet = fleet(json!({}));
+    fleet.job_outcome = JobOutcome::NotApplied("in a: exceeded quota".into());
+    fleet.change("2");
+    assert_eq!(fleet.job_text(0), "Running: in a: exceeded quota");
+    let mut applied = fleet.clone();
+    applied.job_outcome = JobOutcome::Running;
+    applied.run_to_rest();
+    assert_eq!(applied.job_text(0), "Running: ");
+    fleet.pass(600);
+    let text = "Failed: it has not completed within progressDeadline: in a: exceeded quota";
+    assert_eq!(fleet.job_text(0), text);
+}
+
 /// A fleet whose rollout to `2` has passed a Job that failed, and a cluster of its stage that did.
 fn degraded_fleet() -> Fleet {
     let mut fleet = fleet(json!({"onFailure": "Continue"}));
@@ -258,6 +274,11 @@ fn a_stage_does_not_pass_before_its_job_has_had_a_cluster() {
     fleet.pass(3600);
     fleet.check("AwaitingCluster: a=2 Failed, c=1 Pending");
     assert_eq!(fleet.job_text(0), "");
+    let message = fleet.status.as_ref().unwrap().message.clone();
+    assert_eq!(
+        message,
+        "no cluster of the stage is done, in which its Job could run"
+    );
     let conditions = &fleet.status.as_ref().unwrap().conditions;
     let mut paused = conditions.iter().filter(|c| c.condition_type == "Paused");
     assert!(paused.all(|c| c.status == "True" && c.message.contains("in which its Job could run")));

@@ -42,6 +42,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         Just(Event::Retry),
         Just(Event::Abort),
         Just(Event::Job(JobOutcome::Running)),
+        Just(Event::Job(JobOutcome::NotApplied("test".to_owned()))),
         Just(Event::Job(JobOutcome::Succeeded)),
         Just(Event::Job(JobOutcome::Failed("test".to_owned()))),
         (0..400i64).prop_map(Event::Pass),
