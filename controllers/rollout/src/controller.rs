@@ -52,7 +52,7 @@ pub struct RolloutControllerOptions {
 pub struct RolloutController {
     pub(crate) api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
-    recorder: EventRecorder,
+    pub(crate) recorder: EventRecorder,
     interpreter: ResourceInterpreter,
     clusters: ClusterLister,
     bindings: Informer,
@@ -69,9 +69,9 @@ pub struct RolloutController {
 
 /// A template under a policy, with its binding.
 pub(crate) struct PolicedTemplate<'a> {
-    binding: &'a Object,
+    pub(crate) binding: &'a Object,
     view: &'a ResourceBinding,
-    mapping: &'a RestMapping,
+    pub(crate) mapping: &'a RestMapping,
     pub(crate) template: &'a Object,
     policy: SelectedPolicy,
 }
@@ -345,6 +345,7 @@ impl RolloutController {
         let next_query = self.observe_queries(staged, view.status.as_ref(), &mut targets);
         let jobs = self.jobs.observe(&rollout, view.status.as_ref(), spec);
         let (jobs, observed_jobs) = jobs.await;
+        let unusable_revisions = self.unusable_revisions(staged, status).await?;
         let decision = plan_next_step(DecisionInput {
             policy: spec,
             policy_id: &staged.policy.id(),
@@ -352,6 +353,7 @@ impl RolloutController {
             has_partition: has_partition(&staged.mapping.gvk),
             has_prometheus: self.queries.has_prometheus(),
             target: &target,
+            unusable_revisions: &unusable_revisions,
             rollout_uid: rollout.uid(),
             previous: view.status.as_ref(),
             targets: &targets,
@@ -373,6 +375,7 @@ impl RolloutController {
                 self.expectations.expect(&key, &written, look);
             }
             self.report_given_up(staged, &decision.given_up);
+            self.report_unusable_revisions(&rollout, view.status.as_ref(), &status);
         } else if rollout.meta().deleting && is_settled(&status) {
             return self.release(&rollout).await;
         } else if self.adopt(&ROLLOUTS, &rollout, staged).await? {

@@ -1,5 +1,7 @@
 //! Previews the step that would follow a change of a template, for commands. Pure.
 
+use std::collections::BTreeMap;
+
 use flotilla_runtime::ListedCluster;
 use jiff::Timestamp;
 use karmada_api::rollout::RolloutStatus;
@@ -79,6 +81,8 @@ pub fn preview_rollout(input: RolloutPreviewInput<'_>) -> Result<Option<RolloutP
         // The server alone knows.
         has_prometheus: true,
         target: &target,
+        // The Rollout says it already.
+        unusable_revisions: &BTreeMap::new(),
         rollout_uid: input.rollout.map(Object::uid).unwrap_or_default(),
         previous: view.as_ref().and_then(|view| view.status.as_ref()),
         targets: &targets,

@@ -176,6 +176,44 @@ async fn a_revision_with_the_greatest_number_holds_no_change() {
     plane.tasks.stop().await;
 }
 
+// proves: ROL-revision-unusable
+#[tokio::test]
+async fn a_rollout_says_which_revision_is_missing_or_was_replaced() {
+    let plane = PropagationFixture::with_events().with_web_deployment();
+    plane
+        .control_plane
+        .seed(&ROLLOUT_POLICIES, rollout_policy());
+    let plane = plane.started().await;
+    plane.complete().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    let stable = plane.rollout()["status"]["stableRevision"].clone();
+    let stable = stable.as_str().unwrap();
+    let revision = plane.control_plane.get_object(&REVISIONS, "n", stable);
+    let revision = revision.unwrap();
+    let message = || {
+        let message = plane.rollout()["status"]["message"].clone();
+        message.as_str().unwrap_or_default().to_owned()
+    };
+    plane.control_plane.remove(&REVISIONS, "n", stable);
+    let expected = format!("controllerrevision {stable} not found; the Works of m2 stay");
+    wait_until("missing", || message().starts_with(&expected)).await;
+    let events = || plane.event_messages("RevisionUnusable");
+    wait_until("an event", || {
+        events().iter().any(|event| event.starts_with(&expected))
+    })
+    .await;
+    let mut replaced = revision.clone();
+    replaced["data"]["template"]["spec"]["paused"] = true.into();
+    plane.control_plane.seed(&REVISIONS, replaced);
+    let expected = "its data is not the one that its name stands for; the Works of m2 stay";
+    wait_until("replaced", || message().contains(expected)).await;
+    plane.control_plane.remove(&REVISIONS, "n", stable);
+    plane.control_plane.seed(&REVISIONS, revision);
+    wait_until("as it was", || message().is_empty()).await;
+    plane.tasks.stop().await;
+}
+
 // proves: ROL-unselected, ROL-deleted-policy
 #[tokio::test]
 async fn a_template_without_a_policy_is_not_staged() {

@@ -1,5 +1,6 @@
 //! The inputs and the result of the decision about the next step of a rollout.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -65,6 +66,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) has_prometheus: bool,
     /// The revision with the current content of the template.
     pub(crate) target: &'a str,
+    /// Why revisions, by name, are not used: what was made from them stays as it is.
+    pub(crate) unusable_revisions: &'a BTreeMap<String, String>,
     /// The uid of the Rollout, whose Jobs have names of their own.
     pub(crate) rollout_uid: &'a str,
     pub(crate) previous: Option<&'a RolloutStatus>,

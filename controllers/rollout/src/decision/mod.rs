@@ -34,6 +34,7 @@ pub(crate) use query::awaits_query;
 pub(crate) use replicas::ObservedReplicas;
 pub(crate) use step::NO_PROMETHEUS;
 use step::RolloutStep;
+pub(crate) use summary::REVISION_UNUSABLE;
 
 /// The next status. It is the previous one if nothing changes.
 pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {

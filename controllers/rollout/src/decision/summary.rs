@@ -2,12 +2,35 @@
 
 use karmada_api::binding::Condition;
 use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageJobState, StageRolloutStatus};
+use machinery::bounded_text::truncated;
 use machinery::conditions::set_status_condition;
 
 use super::clusters::api_time;
 use super::step::{RolloutStep, StageHold};
 
+const DEGRADED: &str = "Degraded";
+/// The reason of Degraded while clusters have a revision that is not used.
+pub(crate) const REVISION_UNUSABLE: &str = "RevisionUnusable";
+/// The bytes of the sentence about them.
+const MAX_UNUSABLE_BYTES: usize = 1024;
+
 impl RolloutStep<'_> {
+    /// Which clusters have a revision that is not used, why, and what helps; empty if none has.
+    fn unusable_text(&self) -> String {
+        let sentence = |(revision, reason): (&String, &String)| {
+            let clusters = self.clusters.iter().filter(|c| c.has(revision));
+            let names: Vec<&str> = clusters.map(|c| &*c.status.name).collect();
+            let names = Some(names.join(", ")).filter(|names| !names.is_empty())?;
+            Some(format!(
+                "{reason}; the Works of {names} stay as they are until the template has this content again, \
+                or the clusters get another revision; one that was replaced has to be deleted first"
+            ))
+        };
+        let sentences = self.input.unusable_revisions.iter().filter_map(sentence);
+        let text = sentences.collect::<Vec<_>>().join("; ");
+        truncated(&text, MAX_UNUSABLE_BYTES).into_owned()
+    }
+
     pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {
         let (frontier, goal) = (self.frontier(), self.goal().to_owned());
         let has_ended = frontier == self.stage_count() && !self.is_staged();
@@ -37,17 +60,25 @@ impl RolloutStep<'_> {
         if !hold_message.is_empty() {
             message = format!("{message}; {hold_message}");
         }
+        let unusable = self.unusable_text();
         for (condition_type, holds) in [
             ("Progressing", !has_ended && !is_held && !is_rolled_back),
             ("Paused", is_held),
             ("Completed", has_ended && !is_rolled_back),
-            ("Degraded", failed > 0 || has_failed_job || is_rolled_back),
+            (
+                DEGRADED,
+                failed > 0 || has_failed_job || is_rolled_back || !unusable.is_empty(),
+            ),
         ] {
+            let (reason, message) = match condition_type {
+                DEGRADED if !unusable.is_empty() => (REVISION_UNUSABLE, &unusable),
+                _ => (state, &message),
+            };
             let condition = Condition {
                 condition_type: condition_type.to_owned(),
                 status: if holds { "True" } else { "False" }.to_owned(),
                 last_transition_time: api_time(self.input.now),
-                reason: state.to_owned(),
+                reason: reason.to_owned(),
                 message: message.clone(),
                 ..Condition::default()
             };
@@ -62,7 +93,11 @@ impl RolloutStep<'_> {
             target_revision: self.input.target.to_owned(),
             state: state.to_owned(),
             stage,
-            message: hold_message,
+            message: [hold_message, unusable]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join("; "),
             progress,
             conditions,
             stages: self.stages(&goal),

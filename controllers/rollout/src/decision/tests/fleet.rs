@@ -1,6 +1,6 @@
 //! A fleet whose binding controller, members and clock do as the test says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{
@@ -37,6 +37,7 @@ pub(super) struct Fleet {
     pub(super) status: Option<RolloutStatus>,
     pub(super) clusters: Vec<ObservedTarget>,
     pub(super) leaving: Vec<ObservedTarget>,
+    pub(super) unusable_revisions: BTreeMap<String, String>,
     /// The revisions with which no cluster becomes healthy, or only the named one does not.
     pub(super) broken: BTreeSet<(String, String)>,
     /// The outcome of each Job.
@@ -57,6 +58,7 @@ impl Fleet {
             status: None,
             clusters: Vec::new(),
             leaving: Vec::new(),
+            unusable_revisions: BTreeMap::new(),
             broken: BTreeSet::new(),
             job_outcome: JobOutcome::Succeeded,
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -143,6 +145,7 @@ impl Fleet {
             has_partition: self.has_partition,
             has_prometheus: self.has_prometheus,
             target: &self.target,
+            unusable_revisions: &self.unusable_revisions,
             rollout_uid: "uid",
             previous: self.status.as_ref(),
             targets: &self.clusters,

@@ -106,6 +106,7 @@ impl MovingFleet {
             has_partition: false,
             has_prometheus: false,
             target: &self.target,
+            unusable_revisions: &BTreeMap::new(),
             rollout_uid: "uid",
             previous: self.status.as_ref(),
             targets: &targets,

@@ -308,3 +308,36 @@ fn a_changed_policy_assigns_the_clusters_anew() {
     fleet.pass(60);
     fleet.check("Progressing: a=2 Done, b=2 Soaking, c=2 Soaking, d=2 Soaking");
 }
+
+// proves: ROL-revision-unusable
+#[test]
+fn a_revision_that_is_not_used_degrades_the_rollout_of_its_clusters() {
+    let mut fleet = Fleet::three_stages(json!({}));
+    fleet.spec.paused = true;
+    fleet.change("2");
+    let degraded = |fleet: &Fleet| {
+        let status = fleet.status.as_ref().unwrap();
+        let mut conditions = status.conditions.iter();
+        let condition = conditions.find(|c| c.condition_type == "Degraded");
+        let condition = condition.unwrap();
+        (condition.status.clone(), condition.reason.clone())
+    };
+    let missing = |revision: &str| (revision.to_owned(), format!("{revision} not found"));
+    // No cluster has this one.
+    fleet.unusable_revisions.extend([missing("0")]);
+    fleet.run_to_rest();
+    assert_eq!(degraded(&fleet), ("False".into(), "Paused".into()));
+    fleet.unusable_revisions.extend([missing("1")]);
+    fleet.run_to_rest();
+    assert_eq!(degraded(&fleet), ("True".into(), "RevisionUnusable".into()));
+    let message = fleet.status.as_ref().unwrap().message.clone();
+    let expected = "1 not found; the Works of a, b, c, d stay as they are";
+    assert!(message.starts_with(expected), "{message}");
+    // Time alone changes nothing.
+    fleet.now += jiff::SignedDuration::from_secs(60);
+    assert!(!fleet.step());
+    fleet.unusable_revisions.clear();
+    fleet.run_to_rest();
+    assert_eq!(degraded(&fleet), ("False".into(), "Paused".into()));
+    assert_eq!(fleet.status.unwrap().message, "");
+}
