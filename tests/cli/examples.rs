@@ -1,6 +1,7 @@
 //! The help of every command has an example, and a test runs it: here, or in the file of the
 //! command by `run_examples`.
 
+use harness::objects::resource_selector;
 use harness::process::RunningCommand;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -118,6 +119,10 @@ fn the_examples_of_decisions_and_tokens_work() {
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": web["spec"],
         "metadata": {"name": "web", "namespace": "shop", "labels": web["metadata"]["labels"]}});
     fixture.write("deployment.yaml", web.to_string());
+    let rollout_policy = json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"resourceSelectors": [resource_selector(&web)], "stages": [{"name": "all"}]}});
+    fixture.write("rolloutpolicy.yaml", rollout_policy.to_string());
     fixture.run_examples("why");
     fixture.run_examples("plan");
     fixture.run_examples("version");

@@ -176,6 +176,82 @@ fn a_change_is_paused_resumed_and_approved() {
     );
 }
 
+// proves: CLI-plan-rollout-policy
+#[test]
+fn a_changed_rollout_policy_is_planned() {
+    let fixture = CliFixture::shared();
+    let mut planned = deployment("default", "planned", 1);
+    let members = ["member1", "member2"];
+    fixture.create(planned.clone());
+    fixture.create(policy("default", "planned", &planned, &members));
+    let gated = rollout_policy(&planned, &json!({"approval": true}));
+    let write = |documents: &[&Value]| {
+        let documents: Vec<String> = documents.iter().map(ToString::to_string).collect();
+        fixture.write("stages.json", documents.join("\n---\n"));
+    };
+    let has_row = |out: &str, cells: &[&str]| {
+        let mut rows = out.lines().map(|line| line.split_whitespace());
+        rows.any(|row| row.take(cells.len()).eq(cells.iter().copied()))
+    };
+    write(&[&gated]);
+    let both = |out: &str| {
+        has_row(out, &["member1", "first", "-", "stays"])
+            && has_row(out, &["member2", "everywhere", "-", "stays"])
+    };
+    fixture.wait_for_output("plan -f stages.json", both);
+    let plan = fixture.run("plan -f stages.json").succeeded();
+    let line = "Deployment default/planned: RolloutPolicy/planned would stage its changes";
+    assert!(plan.contains(line), "{plan}");
+    fixture
+        .run("get rolloutpolicy planned")
+        .failed_with("not found");
+    // A change that comes with the policy is not staged by it.
+    planned["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
+    write(&[&gated, &planned]);
+    let plan = fixture.run("plan -f stages.json");
+    assert_eq!(plan.code, 1, "{plan:?}");
+    for text in [
+        "RolloutPolicy/planned lets all clusters get the change at once",
+        "spec.template.metadata.annotations",
+        "let the Rollout complete before the change",
+    ] {
+        assert!(plan.out.contains(text), "no {text:?} in {plan:?}");
+    }
+    fixture.create(gated.clone());
+    let status = "rollout status deploy/planned";
+    let completed = "deployment/planned: Completed, 2/2 clusters done";
+    fixture.wait_for_output(status, |out| out.starts_with(completed));
+    fixture.write("planned.json", planned.to_string());
+    fixture.run("apply -f planned.json").succeeded();
+    let waits = "deployment/planned: AwaitingApproval in stage everywhere, 1/2";
+    fixture.wait_for_output(status, |out| out.starts_with(waits));
+    // Without the gate, the next stage begins.
+    write(&[&rollout_policy(&planned, &json!({}))]);
+    let plan = fixture.run("plan -f stages.json");
+    assert_eq!(plan.code, 1, "{plan:?}");
+    let begins = "everywhere is the first stage that has not ended (Progressing)";
+    assert!(plan.out.contains(begins), "{plan:?}");
+    let row = plan.out.lines().find(|line| line.starts_with("member2"));
+    assert!(
+        row.is_some_and(|row| row.contains("the change")),
+        "{plan:?}"
+    );
+    let mut other = gated;
+    other["metadata"]["name"] = "other".into();
+    other["spec"]["resourceSelectors"][0]["name"] = "nothing".into();
+    write(&[&other]);
+    let plan = fixture.run("plan -f stages.json").succeeded();
+    assert!(plan.contains("stage the changes of no template"), "{plan}");
+    other["spec"]["stages"][1]["maxConcurrency"] = 0.into();
+    write(&[&other]);
+    let plan = fixture.run("plan -f stages.json");
+    assert_eq!(plan.code, 2, "{plan:?}");
+    assert!(
+        plan.errors.contains("spec.stages[1].maxConcurrency"),
+        "{plan:?}"
+    );
+}
+
 #[test]
 fn templates_that_are_not_staged_are_named() {
     let fixture = CliFixture::shared();

@@ -1,7 +1,7 @@
 //! A change that goes through three members in three stages, is held by one that fails, and goes
 //! on when it is repaired.
 
-use client::{Api, DeleteOptions, DeletionPropagation, ResourcePath};
+use client::{DeleteOptions, DeletionPropagation, ResourcePath};
 use harness::api_server_client::is_rolled_out;
 use serde_json::{Value, json};
 

@@ -32,7 +32,7 @@ mod target_observer;
 mod unusable_revisions;
 
 pub use controller::{RolloutController, RolloutControllerOptions};
-pub use policies::RolloutPolicies;
+pub use policies::{RolloutPolicies, policy_name, selected_policy_name};
 pub use preview::{RolloutPreview, RolloutPreviewInput, preview_rollout};
 pub use query_servers::QueryServers;
 pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};

@@ -22,6 +22,15 @@ pub(crate) struct SelectedPolicy {
     pub(crate) policy: Arc<RolloutPolicy>,
 }
 
+/// Kind and name of a policy.
+pub fn policy_name(policy: &Object) -> String {
+    let kind = match policy.namespace() {
+        "" => "ClusterRolloutPolicy",
+        _ => "RolloutPolicy",
+    };
+    format!("{kind}/{}", policy.name())
+}
+
 impl SelectedPolicy {
     /// Whether the policy is about its own namespace alone.
     pub(crate) fn is_namespaced(&self) -> bool {
@@ -30,11 +39,7 @@ impl SelectedPolicy {
 
     /// Kind and name.
     pub(crate) fn name(&self) -> String {
-        let kind = match self.object.namespace() {
-            "" => "ClusterRolloutPolicy",
-            _ => "RolloutPolicy",
-        };
-        format!("{kind}/{}", self.object.name())
+        policy_name(&self.object)
     }
 
     /// Names the policy, its incarnation by uid, and its generation.
@@ -105,6 +110,11 @@ fn is_stageable(kind: &Gvk, head: &ObjectMeta) -> bool {
     !head.namespace.is_empty()
         && (&*kind.group, &*kind.kind) != ("", "Secret")
         && kind.group != *RBAC_GROUP
+}
+
+/// Kind and name of the policy of a template, for commands; see [`select_among`].
+pub fn selected_policy_name(policies: &[Object], kind: &Gvk, head: &ObjectMeta) -> Option<String> {
+    select_among(policies, kind, head).map(|policy| policy.name())
 }
 
 /// The policy of a namespaced template among those of its namespace and ClusterRolloutPolicies.

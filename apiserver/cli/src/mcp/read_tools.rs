@@ -122,10 +122,9 @@ impl FleetServer {
         let planned = self.plan_policies(&input, tasks).await?;
         let content = planned.content();
         let mut data = planned.report.lines(true);
-        // Only a plan that is shown whole is carried out, and templates are not applied.
-        let mut is_offered = self.arguments.allow_writes
-            && planned.report.changes.is_empty()
-            && is_shown_whole(&data);
+        // Only a plan that is shown whole is carried out.
+        let mut is_offered =
+            self.arguments.allow_writes && planned.is_applicable() && is_shown_whole(&data);
         if is_offered && has_hidden(&content) {
             is_offered = false;
             data.push_str("\nNOTE: there is no token, since the policies, or what they replace, have characters that are not seen");

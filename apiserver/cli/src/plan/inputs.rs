@@ -69,7 +69,7 @@ pub(crate) async fn collect_inputs(
         _ => None,
     };
     let scope = scope_of(common_namespace.as_deref());
-    let policies = replace_changed(list_policies(api, scope).await?, &changes);
+    let policies = replace_changed(list_policies(api, scope).await?, changes.iter());
     inputs_of(api, changes, policies, common_namespace.as_deref(), gates).await
 }
 
@@ -257,7 +257,10 @@ fn retain_metadata(policy: &mut Value, before: &Value) {
 }
 
 /// The policies, with the changed ones replaced.
-fn replace_changed(mut policies: Vec<Object>, changes: &[ChangedObject]) -> Vec<Object> {
+pub(super) fn replace_changed<'a>(
+    mut policies: Vec<Object>,
+    changes: impl Iterator<Item = &'a ChangedObject>,
+) -> Vec<Object> {
     for change in changes {
         let after = &change.after;
         policies.retain(|p| (p.namespace(), p.name()) != (after.namespace(), after.name()));

@@ -2,11 +2,13 @@
 //! templates would go through their clusters.
 //!
 //! files ──[`policies`]──► policies ──[`inputs`]──► [`inputs::PlanInputs`] ──[`report`]──► [`report::PlanReport`] ──► lines
-//!       └──► templates ──[`templates`]──► [`templates::TemplateChangeReport`] ──► lines
+//!       ├──► templates ──[`templates`]──► [`templates::TemplateChangeReport`] ──► lines
+//!       └──► RolloutPolicies ──[`rollout_policies`]──► templates that they stage ──[`templates`]──► lines
 
 mod inputs;
 mod policies;
 pub mod report;
+mod rollout_policies;
 mod templates;
 
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
 pub(crate) use policies::{DefaultPolicyNamespace, PlannedDocuments};
 use report::{PlanReport, TemplatePlacementReport};
+use rollout_policies::RolloutPolicyChanges;
 
 /// The exit code when a template would move.
 const EXIT_MOVES: u8 = 1;
@@ -35,7 +38,8 @@ const EXIT_FAILED: u8 = 2;
 /// template first. Nothing is persisted.
 ///
 /// Of a template, the fields that would change in its clusters are shown, and with a
-/// RolloutPolicy the stage that would begin; its placement and replicas are not planned.
+/// RolloutPolicy the stage that would begin; its placement and replicas are not planned. Of a changed
+/// RolloutPolicy, this is shown for the templates whose changes it stages.
 ///
 /// Policies and templates are sent to the server as a dry run, which validates and defaults them,
 /// so the permission to create and update them is needed. The placement of templates is
@@ -44,7 +48,7 @@ const EXIT_FAILED: u8 = 2;
 /// of a plan takes are no longer available for the next.
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes, as of kubectl diff:\n  0   no template would move or change\n  1   some templates would move or change\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json\n  flotilla plan -f deployment.yaml"
+    after_help = "Exit codes, as of kubectl diff:\n  0   no template would move or change\n  1   some templates would move or change\n  >1  the command failed\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json\n  flotilla plan -f deployment.yaml\n  flotilla plan -f rolloutpolicy.yaml"
 )]
 pub struct PlanArgs {
     /// Policies and templates in YAML or JSON; - is standard input; may be repeated.
@@ -115,6 +119,7 @@ pub(crate) struct PlannedPolicies {
     policies: Vec<Value>,
     /// The spec of the policy that each replaces; null if there is none.
     replaced_specs: Vec<Value>,
+    has_rollout_policies: bool,
     pub(crate) report: PlanReport,
 }
 
@@ -126,6 +131,7 @@ pub(crate) async fn plan_documents(
 ) -> anyhow::Result<PlannedPolicies> {
     let PlannedDocuments {
         mut policies,
+        rollout_policies,
         templates,
     } = documents;
     for policy in &mut policies {
@@ -142,9 +148,15 @@ pub(crate) async fn plan_documents(
             replaced_specs.push(before.map_or(Value::Null, |mut value| value["spec"].take()));
         }
     }
-    report.changes = templates::plan_templates(&*api, templates, settings.namespace).await?;
+    let has_rollout_policies = !rollout_policies.is_empty();
+    let stagings = RolloutPolicyChanges::read(&*api, rollout_policies, settings.namespace).await?;
+    let namespace = settings.namespace;
+    let changes = templates::plan_templates(&*api, templates, &stagings, namespace);
+    report.changes = Box::pin(changes).await?;
+    report.stages_nothing = has_rollout_policies && report.changes.is_empty();
     Ok(PlannedPolicies {
         api,
+        has_rollout_policies,
         policies,
         replaced_specs,
         report,
@@ -155,6 +167,12 @@ impl PlannedPolicies {
     /// All that is planned, what it replaces, and all that it would do.
     pub(crate) fn content(&self) -> String {
         json!([self.policies, self.replaced_specs, self.report.lines(true)]).to_string()
+    }
+
+    /// Whether [`Self::apply`] would apply all that is planned: neither templates nor RolloutPolicies
+    /// are.
+    pub(crate) fn is_applicable(&self) -> bool {
+        self.report.changes.is_empty() && !self.has_rollout_policies
     }
 
     /// Applies the policies; returns a line about each.

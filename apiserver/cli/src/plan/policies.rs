@@ -1,4 +1,4 @@
-//! Reads PropagationPolicies and ClusterPropagationPolicies from files, and changed templates.
+//! Reads policies and changed templates from files.
 
 use std::path::PathBuf;
 
@@ -19,6 +19,7 @@ pub(crate) struct DefaultPolicyNamespace<'a> {
 #[derive(Default)]
 pub(crate) struct PlannedDocuments {
     pub(crate) policies: Vec<Value>,
+    pub(crate) rollout_policies: Vec<Value>,
     pub(crate) templates: Vec<Value>,
 }
 
@@ -38,6 +39,7 @@ impl PlannedDocuments {
         for document in check_documents(documents)? {
             match is_template(&document) {
                 true => self.templates.push(document),
+                false if is_rollout_policy(&document) => self.rollout_policies.push(document),
                 false => self.policies.push(document),
             }
         }
@@ -63,13 +65,20 @@ fn is_template(document: &Value) -> bool {
     !version.is_empty() && !own.any(|suffix| group.ends_with(suffix))
 }
 
+fn is_rollout_policy(document: &Value) -> bool {
+    let kind = document["kind"].as_str().unwrap_or_default();
+    document["apiVersion"] == "rollout.flotilla.io/v1alpha1"
+        && matches!(kind, "RolloutPolicy" | "ClusterRolloutPolicy")
+}
+
 fn check_document(policy: &Value) -> anyhow::Result<()> {
     let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
-    let is_policy = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
-    if !is_template(policy) && (!is_policy || version != "policy.karmada.io/v1alpha1") {
+    let is_policy = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy")
+        && version == "policy.karmada.io/v1alpha1";
+    if !is_template(policy) && !is_policy && !is_rollout_policy(policy) {
         bail!(
-            "{kind:?} of {version:?} is no policy that moves templates; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1, and templates, are supported"
+            "{kind:?} of {version:?} is no policy that moves templates or stages their changes; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1, RolloutPolicies and ClusterRolloutPolicies of rollout.flotilla.io/v1alpha1, and templates, are supported"
         );
     }
     if name.is_empty() {
@@ -80,7 +89,9 @@ fn check_document(policy: &Value) -> anyhow::Result<()> {
 
 /// Whether the policy is cluster-scoped.
 pub(crate) fn is_cluster_scoped(policy: &Value) -> bool {
-    policy["kind"] == "ClusterPropagationPolicy"
+    ["ClusterPropagationPolicy", "ClusterRolloutPolicy"]
+        .iter()
+        .any(|kind| policy["kind"] == *kind)
 }
 
 impl DefaultPolicyNamespace<'_> {
@@ -137,6 +148,10 @@ mod tests {
         assert_eq!(names(&list.to_string()).unwrap(), ["\"c\""]);
         for (text, expected) in [
             (
+                policy("RolloutPolicy", "r"),
+                "no policy that moves templates",
+            ),
+            (
                 policy("OverridePolicy", "o"),
                 "no policy that moves templates",
             ),
@@ -146,6 +161,28 @@ mod tests {
             let error = names(&text).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn documents_are_sorted_by_what_they_are() {
+        let document = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}});
+        let mut documents = PlannedDocuments::default();
+        let added = documents.add(vec![
+            document("policy.karmada.io/v1alpha1", "PropagationPolicy"),
+            document("rollout.flotilla.io/v1alpha1", "RolloutPolicy"),
+            document("rollout.flotilla.io/v1alpha1", "ClusterRolloutPolicy"),
+            document("apps/v1", "Deployment"),
+        ]);
+        added.unwrap();
+        let PlannedDocuments {
+            policies,
+            rollout_policies,
+            templates,
+        } = documents;
+        let kinds = [policies, rollout_policies, templates].map(|documents| documents.len());
+        assert_eq!(kinds, [1, 2, 1]);
+        let rollout = document("rollout.flotilla.io/v1alpha1", "Rollout");
+        assert!(check_document(&rollout).is_err());
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub(crate) struct PlanReport {
     /// The clusters that changed policies name and that do not exist.
     #[serde(rename = "missingClusters", skip_serializing_if = "Vec::is_empty")]
     missing_clusters: Vec<String>,
+    /// Whether the RolloutPolicies of the files stage no template.
+    #[serde(rename = "stagesNothing", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stages_nothing: bool,
     /// Whether policies were planned.
     #[serde(skip)]
     has_policies: bool,
@@ -104,9 +107,9 @@ pub(crate) fn plan_report(
         moving: templates.iter().filter(|t| t.moves).count(),
         templates,
         unknown: inputs.unserved_kinds.iter().cloned().collect(),
-        changes: Vec::new(),
         missing_clusters: missing_clusters(inputs),
         has_policies: true,
+        ..PlanReport::default()
     }
 }
 
@@ -205,6 +208,9 @@ impl PlanReport {
             ));
         }
         lines.extend(self.changes.iter().flat_map(TemplateChangeReport::lines));
+        if self.stages_nothing {
+            lines.push("These RolloutPolicies stage the changes of no template.".to_owned());
+        }
         lines.join("\n")
     }
 

@@ -10,9 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::resources::{BINDINGS, CLUSTERS, CUSTOMIZATIONS, WORKS};
-use karmada_api::rollout::{
-    CLUSTER_ROLLOUT_POLICIES, ROLLOUT_POLICIES, ROLLOUTS, RolloutPhase, RolloutStatus,
-};
+use karmada_api::rollout::{ROLLOUTS, RolloutPhase, RolloutStatus};
 use karmada_api::{ResourceBinding, Rollout, names};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Gvk, Object};
@@ -22,6 +20,7 @@ use serde_json::Value;
 
 use super::inputs::{ChangedObject, write_object};
 use super::policies::DefaultPolicyNamespace;
+use super::rollout_policies::RolloutPolicyChanges;
 use crate::field_differences::field_differences;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides};
 use crate::printers::{format_table, single_line};
@@ -37,6 +36,9 @@ pub(crate) struct TemplateChangeReport {
     pub(crate) name: String,
     /// Whether a cluster would get something else.
     pub(crate) changes: bool,
+    /// Whether a policy changes, and the template stays as it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_of_policy: bool,
     /// The policy that stages the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
@@ -78,18 +80,22 @@ pub(crate) struct RevisionDifference {
 struct ChangedTemplate<'a> {
     resource: &'a ApiResource,
     change: ChangedObject,
+    /// Whether it stays as it is, and the policy that stages it changes.
+    is_of_policy: bool,
     /// The template after the change, with replicas that are the same at any scale.
     tree: Value,
     binding: Option<Object>,
 }
 
-/// Plans the changed templates of files, one after the other.
-pub(crate) async fn plan_templates(
+/// Plans the changed templates of files, one after the other, and then the others that changed
+/// RolloutPolicies stage.
+pub(super) async fn plan_templates(
     api: &dyn Api,
     documents: Vec<Value>,
+    stagings: &RolloutPolicyChanges,
     namespace: DefaultPolicyNamespace<'_>,
 ) -> anyhow::Result<Vec<TemplateChangeReport>> {
-    if documents.is_empty() {
+    if documents.is_empty() && stagings.is_empty() {
         return Ok(Vec::new());
     }
     let served = api.discover().await?.resources;
@@ -107,8 +113,25 @@ pub(crate) async fn plan_templates(
             );
         }
         namespace.set_namespace(&mut document)?;
-        let template = read_template(api, &interpreter, resource, document).await?;
-        reports.push(plan_template(api, &template, &clusters).await?);
+        let change = write_object(api, &resource.resource, document, ("template", true)).await?;
+        let template = ChangedTemplate::read(api, &interpreter, resource, change).await?;
+        reports.push(plan_template(api, &template, &clusters, stagings).await?);
+    }
+    for (resource, template) in stagings.staged_templates(api, &served).await? {
+        let is_same = |report: &TemplateChangeReport| {
+            (&*report.kind, &*report.namespace, &*report.name)
+                == (&*resource.kind, template.namespace(), template.name())
+        };
+        if reports.iter().any(is_same) {
+            continue;
+        }
+        let change = ChangedObject {
+            before: Some(template.clone()),
+            after: template,
+        };
+        let mut template = ChangedTemplate::read(api, &interpreter, resource, change).await?;
+        template.is_of_policy = true;
+        reports.push(plan_template(api, &template, &clusters, stagings).await?);
     }
     Ok(reports)
 }
@@ -122,35 +145,44 @@ fn find_served<'a>(served: &'a [ApiResource], document: &Value) -> anyhow::Resul
         .with_context(|| format!("the server does not serve {kind:?} of {version:?}"))
 }
 
-async fn read_template<'a>(
-    api: &dyn Api,
-    interpreter: &ResourceInterpreter,
-    resource: &'a ApiResource,
-    document: Value,
-) -> anyhow::Result<ChangedTemplate<'a>> {
-    let change = write_object(api, &resource.resource, document, ("template", true)).await?;
-    let name = names::binding_name(&resource.kind, change.after.name());
-    let at = ResourcePath::object(&BINDINGS, change.after.namespace(), &name);
-    let binding = ignore_not_found(api.get(at).await)?;
-    let mut tree = change.after.value()?;
-    tree["apiVersion"] = resource.resource.api_version().into();
-    tree["kind"] = resource.kind.as_str().into();
-    let view = binding.as_ref().map(|b| b.decode::<ResourceBinding>());
-    if view
-        .transpose()?
-        .is_some_and(|view| view.spec.is_workload())
-    {
-        let revised = interpreter
-            .revise_replica(&kind_of(resource), tree, 0)
-            .await;
-        tree = revised.map_err(|error| anyhow!("the replicas are unknown: {error}"))?;
+impl<'a> ChangedTemplate<'a> {
+    async fn read(
+        api: &dyn Api,
+        interpreter: &ResourceInterpreter,
+        resource: &'a ApiResource,
+        change: ChangedObject,
+    ) -> anyhow::Result<Self> {
+        let name = names::binding_name(&resource.kind, change.after.name());
+        let at = ResourcePath::object(&BINDINGS, change.after.namespace(), &name);
+        let binding = ignore_not_found(api.get(at).await)?;
+        let mut tree = change.after.value()?;
+        tree["apiVersion"] = resource.resource.api_version().into();
+        tree["kind"] = resource.kind.as_str().into();
+        let view = binding.as_ref().map(|b| b.decode::<ResourceBinding>());
+        if view
+            .transpose()?
+            .is_some_and(|view| view.spec.is_workload())
+        {
+            let revised = interpreter
+                .revise_replica(&kind_of(resource), tree, 0)
+                .await;
+            tree = revised.map_err(|error| anyhow!("the replicas are unknown: {error}"))?;
+        }
+        Ok(Self {
+            resource,
+            change,
+            is_of_policy: false,
+            tree,
+            binding,
+        })
     }
-    Ok(ChangedTemplate {
-        resource,
-        change,
-        tree,
-        binding,
-    })
+
+    /// The fields that differ between the template before and after the change.
+    fn changed_fields(&self) -> anyhow::Result<Vec<String>> {
+        let before = self.change.before.as_ref();
+        let before = before.map(Object::value).transpose()?.unwrap_or_default();
+        Ok(changed_fields(&before, &self.change.after.value()?))
+    }
 }
 
 fn kind_of(resource: &ApiResource) -> Gvk {
@@ -161,12 +193,14 @@ async fn plan_template(
     api: &dyn Api,
     template: &ChangedTemplate<'_>,
     clusters: &[Object],
+    stagings: &RolloutPolicyChanges,
 ) -> anyhow::Result<TemplateChangeReport> {
     let after = &template.change.after;
     let mut report = TemplateChangeReport {
         kind: template.resource.kind.clone(),
         namespace: after.namespace().to_owned(),
         name: after.name().to_owned(),
+        is_of_policy: template.is_of_policy,
         ..TemplateChangeReport::default()
     };
     let Some(binding) = &template.binding else {
@@ -178,8 +212,7 @@ async fn plan_template(
     let kind = kind_of(template.resource);
     let at = ResourcePath::object(&ROLLOUTS, after.namespace(), binding.name());
     let rollout = ignore_not_found(api.get(at).await)?;
-    let mut policies = list_all(api, &ROLLOUT_POLICIES, after.namespace()).await?;
-    policies.extend(list_all(api, &CLUSTER_ROLLOUT_POLICIES, "").await?);
+    let policies = stagings.policies_of(api, after.namespace()).await?;
     let scope = ListedPolicyNamespaces::Namespace(after.namespace());
     let candidates = CandidateOverridePolicies::of_objects(&list_overrides(api, scope).await?);
     let preview = preview_rollout(RolloutPreviewInput {
@@ -189,22 +222,28 @@ async fn plan_template(
         overrides: &candidates,
         binding,
         rollout: rollout.as_ref(),
-        policies: &policies,
+        policies: &policies.after,
         clusters,
         works: &works_of(api, binding).await?,
         now: SystemClock.now(),
     });
+    let before = rollout.as_ref().map(|rollout| rollout.decode::<Rollout>());
+    let before = before.transpose()?;
+    let before = before.as_ref().and_then(|view| view.status.as_ref());
     match preview.map_err(anyhow::Error::msg)? {
         Some(preview) => {
-            let before = rollout.as_ref().map(|rollout| rollout.decode::<Rollout>());
-            let before = before.transpose()?;
-            let before = before.as_ref().and_then(|view| view.status.as_ref());
             report.add_stages(&preview, before);
-            add_differences(api, template, binding, &mut report).await?;
+            match before {
+                Some(_) => add_differences(api, template, binding, &mut report).await?,
+                None => report.add_first_staging(template)?,
+            }
         }
-        None => report.add_unstaged(template, binding)?,
+        None => report.add_unstaged(template, binding, before)?,
     }
-    report.changes = report.differences.iter().any(|d| !d.fields.is_empty());
+    report.changes = match template.is_of_policy {
+        true => report.clusters.iter().any(|cluster| cluster.gets_change),
+        false => report.differences.iter().any(|d| !d.fields.is_empty()),
+    };
     Ok(report)
 }
 
@@ -288,25 +327,54 @@ impl TemplateChangeReport {
         }
     }
 
-    /// Without a policy, all clusters get the change at once.
+    /// A template that was not staged before: what it is then is its first revision, which goes to all
+    /// clusters at once.
+    fn add_first_staging(&mut self, template: &ChangedTemplate<'_>) -> anyhow::Result<()> {
+        self.stage.clear();
+        self.state.clear();
+        let fields = template.changed_fields()?;
+        for cluster in &mut self.clusters {
+            cluster.gets_change &= !fields.is_empty();
+        }
+        if !fields.is_empty() {
+            self.notes.push(
+                "it has no Rollout yet, so that the change is its first revision: to stage it, let the Rollout complete before the change".to_owned(),
+            );
+        }
+        self.differences = vec![RevisionDifference {
+            revision: String::new(),
+            clusters: self.clusters.iter().map(|c| c.name.clone()).collect(),
+            fields,
+        }];
+        Ok(())
+    }
+
+    /// Without a policy, all clusters get the change at once, or what the stages have kept from them.
     fn add_unstaged(
         &mut self,
         template: &ChangedTemplate<'_>,
         binding: &Object,
+        before: Option<&RolloutStatus>,
     ) -> anyhow::Result<()> {
-        let before = template.change.before.as_ref();
-        let before = before.map(Object::value).transpose()?.unwrap_or_default();
         let view = binding.decode::<ResourceBinding>()?;
         let targets = view.spec.targets().into_iter();
         let names: Vec<String> = targets.map(|target| target.name.clone()).collect();
-        let fields = changed_fields(&before, &template.change.after.value()?);
-        let change = |name: &String| PlannedCluster {
-            name: name.clone(),
-            stage: String::new(),
-            now: String::new(),
-            then: String::new(),
-            gets_change: !fields.is_empty(),
-            reason: String::new(),
+        let fields = template.changed_fields()?;
+        let change = |name: &String| {
+            let now = before.and_then(|status| status.cluster(name));
+            let now = now.map(|cluster| cluster.revision.clone());
+            let lags = before.is_some_and(|status| {
+                now.as_ref()
+                    .is_some_and(|now| *now != status.target_revision)
+            });
+            PlannedCluster {
+                name: name.clone(),
+                stage: String::new(),
+                now: now.unwrap_or_default(),
+                then: String::new(),
+                gets_change: !fields.is_empty() || lags,
+                reason: String::new(),
+            }
         };
         self.clusters = names.iter().map(change).collect();
         self.differences = vec![RevisionDifference {
@@ -321,6 +389,14 @@ impl TemplateChangeReport {
     pub(crate) fn lines(&self) -> Vec<String> {
         let template = format!("{} {}/{}", self.kind, self.namespace, self.name);
         let begin = match (&self.policy, &*self.stage) {
+            (None, _) if self.is_of_policy => {
+                "no RolloutPolicy would stage its changes, all clusters get them at once".to_owned()
+            }
+            (Some(policy), "") if self.is_of_policy => format!("{policy} would stage its changes"),
+            (Some(policy), stage) if self.is_of_policy => format!(
+                "{policy} would stage its changes, {stage} is the first stage that has not ended ({})",
+                self.state
+            ),
             _ if !self.changes => "nothing of a revision changes".to_owned(),
             (None, _) => {
                 "no RolloutPolicy selects it, all clusters get the change at once".to_owned()
@@ -334,7 +410,7 @@ impl TemplateChangeReport {
             }
         };
         let mut lines = vec![format!("{template}: {begin}")];
-        if self.changes {
+        if self.changes || self.is_of_policy {
             let row = |cluster: &PlannedCluster| {
                 let then = match cluster.gets_change {
                     true => "the change",
@@ -405,6 +481,7 @@ mod tests {
                 ),
             }],
             notes: vec!["stages name clusters that do not exist: z".into()],
+            ..TemplateChangeReport::default()
         };
         let expected = "\
 Deployment n/web: RolloutPolicy web stages the change, canary is the first stage (Progressing)
