@@ -289,9 +289,11 @@ impl RolloutController {
         Ok(ReconcileAction::Done)
     }
 
-    /// Lets a Rollout go that was deleted and has no use any more.
+    /// Lets a Rollout go that was deleted and whose template is gone. One without an owner has been
+    /// left to the next template.
     async fn release_deleted(&self, rollout: Option<Object>) -> Result<ReconcileAction, Error> {
-        match rollout.filter(|rollout| rollout.meta().deleting) {
+        let is_owned = |rollout: &Object| rollout.meta().controller().is_some();
+        match rollout.filter(|rollout| rollout.meta().deleting && is_owned(rollout)) {
             Some(rollout) => self.release(&rollout).await,
             None => Ok(ReconcileAction::Done),
         }
@@ -465,6 +467,10 @@ impl RolloutController {
             let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, existing);
             let options = WriteOptions::default();
             self.api.patch(at, Patch::Merge(patch), &options).await?;
+            return Ok(false);
+        }
+        // The garbage collector would not know that it is left, or collect it alone.
+        if staged.template.meta().deleting {
             return Ok(false);
         }
         let generation = staged.template.meta().generation;

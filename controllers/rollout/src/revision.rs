@@ -20,8 +20,10 @@ pub static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controlle
 /// Follows from the rest of the template, and has its replicas.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Metadata that the API server sets, or that is never propagated.
-const SERVER_METADATA: [&str; 8] = [
+const SERVER_METADATA: [&str; 10] = [
     "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
     "finalizers",
     "generation",
     "managedFields",
@@ -222,6 +224,8 @@ mod tests {
         claimed["metadata"]["labels"][POLICY_ID] = "other".into();
         claimed["metadata"]["annotations"][LAST_APPLIED] = "{\"spec\":{}}".into();
         claimed["metadata"]["generation"] = 4.into();
+        claimed["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        claimed["metadata"]["deletionGracePeriodSeconds"] = 0.into();
         assert_eq!(name(claimed, vec![]), first);
         assert_ne!(name(web(json!({"spec": {"replicas": 0}})), vec![]), first);
         assert_ne!(name(web(json!({})), vec![json!({"spec": {}})]), first);

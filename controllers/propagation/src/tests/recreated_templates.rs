@@ -95,6 +95,27 @@ async fn a_template_that_takes_over_what_an_earlier_one_left_is_a_change() {
     plane.tasks.stop().await;
 }
 
+// proves: ROL-recreated, ROL-deleted-held
+#[tokio::test]
+async fn a_rollout_that_was_deleted_waits_for_the_next_template() {
+    let mut plane = PropagationFixture::completed().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    let first = plane.rollout()["metadata"]["uid"].clone();
+    plane.delete_rollout().await;
+    plane.orphan().await;
+    // All are reconciled once more while there is no template.
+    plane.tasks.stop().await;
+    plane.start().await;
+    plane.create_web("nginx:3");
+    plane.wait_for_images("nginx:3", "nginx:1").await;
+    assert_eq!(plane.rollout()["metadata"]["uid"], first);
+    assert!(plane.is_staged());
+    // Two changes and the first revision: a deletion alone makes none.
+    assert_eq!(plane.control_plane.list_objects(&REVISIONS).len(), 3);
+    plane.tasks.stop().await;
+}
+
 // proves: ROL-recreated-nowhere
 #[tokio::test]
 async fn a_template_whose_copies_are_gone_is_placed_anew() {
