@@ -206,13 +206,15 @@ impl StorageBackendConfig {
 pub(crate) const WORK_PREFIX: &str = "/registry/work.karmada.io/works/";
 /// The keys whose values the embedded store keeps as differences from similar ones: those that
 /// controllers write for each cluster, or again and again. The status of templates, bindings,
-/// Rollouts and Clusters changes.
-const DELTA_PREFIXES: [&str; 9] = [
+/// Rollouts and Clusters changes, and histories grow.
+const DELTA_PREFIXES: [&str; 11] = [
     WORK_PREFIX,
     "/registry/work.karmada.io/resourcebindings/",
     "/registry/work.karmada.io/clusterresourcebindings/",
     "/registry/cluster.karmada.io/clusters/",
     "/registry/rollout.flotilla.io/rollouts/",
+    "/registry/history.flotilla.io/templatehistories/",
+    "/registry/history.flotilla.io/clustertemplatehistories/",
     "/registry/events/",
     "/registry/deployments/",
     "/registry/statefulsets/",
