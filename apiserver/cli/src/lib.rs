@@ -39,7 +39,7 @@ mod object_lists;
 mod operation_scope;
 pub mod orphan;
 pub mod output;
-mod placement_text;
+pub mod placement_text;
 pub mod plan;
 mod printers;
 pub mod promote;

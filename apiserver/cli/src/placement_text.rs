@@ -13,7 +13,7 @@ pub(crate) fn sort_by_name(targets: &[TargetCluster]) -> Vec<&TargetCluster> {
 }
 
 /// `member1:2, member2:3`; without numbers for objects without replicas.
-pub(crate) fn format_clusters(targets: &[TargetCluster], wide: bool) -> String {
+pub fn format_clusters(targets: &[TargetCluster], wide: bool) -> String {
     if targets.is_empty() {
         return "nowhere".into();
     }

@@ -8,6 +8,9 @@ const MAX_PARAMETERS: usize = 16;
 /// A name of an object has at most 253 bytes.
 const MAX_VALUE_BYTES: usize = 512;
 
+/// The parameter with a manifest, which is as long as its form may be.
+pub(crate) const MANIFEST: &str = "manifest";
+
 /// The parameters of a query string; further or longer ones are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryParameters(Vec<(String, String)>);
@@ -18,17 +21,22 @@ impl QueryParameters {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let decoded = pairs.take(MAX_PARAMETERS).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decode(value)?;
-            (value.len() <= MAX_VALUE_BYTES).then_some((decode(name)?, value))
+            let (name, value) = (decode(name)?, decode(value)?);
+            let is_short = value.len() <= MAX_VALUE_BYTES || name == MANIFEST;
+            is_short.then_some((name, value))
         });
         Self(decoded.collect())
     }
 
-    /// The value of a parameter; empty if it is absent.
+    /// The value of a parameter without the blanks around it; empty if it is absent.
     pub(crate) fn get(&self, name: &str) -> &str {
+        self.verbatim(name).trim()
+    }
+
+    pub(crate) fn verbatim(&self, name: &str) -> &str {
         let mut pairs = self.0.iter();
         let pair = pairs.find(|(other, _)| other == name);
-        pair.map_or("", |(_, value)| value.trim())
+        pair.map_or("", |(_, value)| value)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::server::ConsoleServer;
 use crate::session::Session;
 
 const MAX_FORM_BYTES: usize = 8 << 10;
+/// Of a form with a policy.
+const MAX_MANIFEST_FORM_BYTES: usize = 128 << 10;
 /// How long a page may take, and a body may take to come.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -87,7 +89,11 @@ impl ConsoleServer {
         match head.method {
             Method::GET => self.get(&path, query, &head.headers, &session).await,
             Method::POST => {
-                let form = read_form(body).await?;
+                let max_bytes = match *path {
+                    ["policies", ..] => MAX_MANIFEST_FORM_BYTES,
+                    _ => MAX_FORM_BYTES,
+                };
+                let form = read_form(body, max_bytes).await?;
                 RequestGuard::check_form(&head.headers, &session, form.get("token"))?;
                 self.post(&path, &form, &session).await
             }
@@ -118,7 +124,7 @@ impl ConsoleServer {
             session,
         };
         if let Some(action) = Action::parse(path, &query) {
-            let (status, page) = action.plan_page(&context).await;
+            let (status, page) = Box::pin(action.plan_page(&context)).await;
             return Ok(response::html(status, page));
         }
         let Some(page) = Page::parse(path, query) else {
@@ -151,19 +157,19 @@ impl ConsoleServer {
             console: &self.console,
             session,
         };
-        Ok(match action.execute(form, &context).await {
+        Ok(match Box::pin(action.execute(form, &context)).await {
             Ok(to) => response::redirection(&to, None),
-            Err(page) => response::html(StatusCode::CONFLICT, page),
+            Err((status, page)) => response::html(status, page),
         })
     }
 }
 
-async fn read_form<B>(body: B) -> Result<QueryParameters, Refusal>
+async fn read_form<B>(body: B, max_bytes: usize) -> Result<QueryParameters, Refusal>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let body = Limited::new(body, MAX_FORM_BYTES).collect().await;
+    let body = Limited::new(body, max_bytes).collect().await;
     let body = body.map_err(|_| (StatusCode::PAYLOAD_TOO_LARGE, "the form is too large"))?;
     let bytes = body.to_bytes();
     let text = std::str::from_utf8(&bytes);

@@ -120,7 +120,7 @@ impl FleetServer {
         tasks: &TaskGroup,
     ) -> anyhow::Result<ToolAnswer> {
         let planned = self.plan_policies(&input, tasks).await?;
-        let content = planned.content();
+        let content = planned.content()?;
         let mut data = planned.report.lines(true);
         // Only a plan that is shown whole is carried out.
         let mut is_offered =

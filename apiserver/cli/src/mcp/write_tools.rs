@@ -9,6 +9,7 @@ use super::inputs::{
 };
 use super::server::{FleetServer, ToolAnswer};
 use crate::cluster_taints::change_taints;
+use crate::conflicts::retry_on_conflict;
 use crate::cordon::cordon_change;
 use crate::rollout::decisions::StagedTemplate;
 
@@ -22,9 +23,17 @@ impl FleetServer {
             manifest: input.manifest,
             namespace: input.namespace,
         };
-        let planned = self.plan_policies(&plan, tasks).await?;
-        self.plans.take(&planned.content(), &input.token)?;
-        Ok(planned.apply().await?.join("\n").into())
+        let content = self.plan_policies(&plan, tasks).await?.content()?;
+        self.plans.take(&content, &input.token)?;
+        let applied = retry_on_conflict(|| async {
+            let planned = self.plan_policies(&plan, tasks).await?;
+            ensure!(
+                planned.content()? == content,
+                "the policies, or what they would do, have changed meanwhile; plan them again"
+            );
+            planned.apply().await
+        });
+        Ok(applied.await?.join("\n").into())
     }
 
     pub(super) async fn change_rollout(

@@ -61,7 +61,7 @@ pub(crate) async fn collect_inputs(
 ) -> anyhow::Result<PlanInputs> {
     let mut changes = Vec::new();
     for document in documents {
-        changes.push(write_policy(api, document, true).await?);
+        changes.push(preview_policy(api, document).await?);
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
     let common_namespace = match namespaces.iter().next() {
@@ -189,58 +189,84 @@ async fn inputs_of_templates(
     })
 }
 
-/// Creates or replaces a policy, as a server-side dry run or to stay.
+/// Creates or replaces a policy as a server-side dry run.
+async fn preview_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<ChangedObject> {
+    write_object(api, resource_of_policy(&mut policy), policy, "policy").await
+}
+
+/// Creates a policy, or replaces the one that was read before. It is a conflict if that has changed since.
 pub(super) async fn write_policy(
     api: &dyn Api,
     mut policy: Value,
-    dry_run: bool,
-) -> anyhow::Result<ChangedObject> {
-    if policies::is_cluster_scoped(&policy)
+    before: Option<&Object>,
+) -> anyhow::Result<Object> {
+    let resource = resource_of_policy(&mut policy);
+    write_over(api, resource, &policy, before, &WriteOptions::default())
+        .await
+        .with_context(|| format!("the policy {} was refused", policy["metadata"]["name"]))
+}
+
+/// The resource of a policy, which loses its namespace if it is cluster-scoped.
+fn resource_of_policy(policy: &mut Value) -> &'static Gvr {
+    if policies::is_cluster_scoped(policy)
         && let Some(metadata) = policy["metadata"].as_object_mut()
     {
         metadata.remove("namespace");
     }
     let namespace = policy["metadata"]["namespace"].as_str().unwrap_or_default();
-    let resource = policy_resource(namespace);
-    write_object(api, resource, policy, ("policy", dry_run)).await
+    policy_resource(namespace)
 }
 
-/// Creates or replaces an object, as a server-side dry run or to stay. `noun`: what errors call it.
+/// Creates or replaces an object as a server-side dry run. `noun`: what errors call it.
 pub(super) async fn write_object(
     api: &dyn Api,
     resource: &Gvr,
     object: Value,
-    (noun, dry_run): (&str, bool),
+    noun: &str,
 ) -> anyhow::Result<ChangedObject> {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
-    let (namespace, name) = (text("namespace"), text("name"));
+    let (namespace, name) = key_of(&object);
     let at = ResourcePath::object(resource, &namespace, &name);
     let options = WriteOptions {
-        dry_run,
+        dry_run: true,
         ..WriteOptions::default()
-    };
-    let refusal = match dry_run {
-        true => "would be refused",
-        false => "was refused",
     };
     retry_on_conflict(|| async {
         let before = ignore_not_found(api.get(at).await);
         let before = before.with_context(|| format!("the {noun} {name:?} cannot be read"))?;
-        let mut body = object.clone();
-        let done = match &before {
-            None => {
-                api.create(ResourcePath { name: "", ..at }, body.into(), &options)
-                    .await
-            }
-            Some(before) => {
-                retain_metadata(&mut body, &before.value()?);
-                api.update(at, body.into(), &options).await
-            }
-        };
-        let after = done.with_context(|| format!("the {noun} {name:?} {refusal}"))?;
+        let after = write_over(api, resource, &object, before.as_ref(), &options).await;
+        let after = after.with_context(|| format!("the {noun} {name:?} would be refused"))?;
         Ok(ChangedObject { before, after })
     })
     .await
+}
+
+fn key_of(object: &Value) -> (String, String) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+    (text("namespace"), text("name"))
+}
+
+/// Creates an object, or replaces the one that was read before.
+async fn write_over(
+    api: &dyn Api,
+    resource: &Gvr,
+    object: &Value,
+    before: Option<&Object>,
+    options: &WriteOptions,
+) -> anyhow::Result<Object> {
+    let (namespace, name) = key_of(object);
+    let mut body = object.clone();
+    let written = match before {
+        None => {
+            let at = ResourcePath::collection(resource, &namespace);
+            api.create(at, body.into(), options).await
+        }
+        Some(before) => {
+            retain_metadata(&mut body, &before.value()?);
+            let at = ResourcePath::object(resource, &namespace, &name);
+            api.update(at, body.into(), options).await
+        }
+    };
+    Ok(written?)
 }
 
 /// Retains the metadata that an apply does not change: resourceVersion, finalizers, and

@@ -21,11 +21,14 @@ use karmada_api::FeatureGates;
 use machinery::Object;
 use serde_json::{Value, json};
 
+use crate::field_differences::field_differences;
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
+use inputs::ChangedObject;
 pub(crate) use policies::{DefaultPolicyNamespace, PlannedDocuments};
+pub use policies::{parse_policy, policy_kind, policy_manifest};
 use report::{PlanReport, TemplatePlacementReport};
 use rollout_policies::RolloutPolicyChanges;
 
@@ -113,14 +116,14 @@ pub(crate) struct PlanSettings<'a> {
 }
 
 /// Policies with what they would do.
-pub(crate) struct PlannedPolicies {
+pub struct PlannedPolicies {
     api: Arc<dyn Api>,
     /// The policies with their namespaces.
     policies: Vec<Value>,
-    /// The spec of the policy that each replaces; null if there is none.
-    replaced_specs: Vec<Value>,
     has_rollout_policies: bool,
-    pub(crate) report: PlanReport,
+    /// Each with the policy that it replaces.
+    changes: Vec<ChangedObject>,
+    pub report: PlanReport,
 }
 
 /// Plans policies in the order in which they would be applied, and then templates.
@@ -138,35 +141,32 @@ pub(crate) async fn plan_documents(
         settings.namespace.set_namespace(policy)?;
     }
     let mut report = PlanReport::default();
-    let mut replaced_specs = Vec::new();
+    let mut changes = Vec::new();
     if !policies.is_empty() {
         let inputs = inputs::collect_inputs(&*api, policies.clone(), settings.gates);
         let inputs = Box::pin(inputs).await?;
         report = report::plan_report(&inputs, settings.scheduling, settings.gates);
-        for change in &inputs.changes {
-            let before = change.before.as_ref().map(Object::value).transpose()?;
-            replaced_specs.push(before.map_or(Value::Null, |mut value| value["spec"].take()));
-        }
+        changes = inputs.changes;
     }
     let has_rollout_policies = !rollout_policies.is_empty();
     let stagings = RolloutPolicyChanges::read(&*api, rollout_policies, settings.namespace).await?;
-    let namespace = settings.namespace;
-    let changes = templates::plan_templates(&*api, templates, &stagings, namespace);
-    report.changes = Box::pin(changes).await?;
+    let planned = templates::plan_templates(&*api, templates, &stagings, settings.namespace);
+    report.changes = Box::pin(planned).await?;
     report.stages_nothing = has_rollout_policies && report.changes.is_empty();
     Ok(PlannedPolicies {
         api,
         has_rollout_policies,
         policies,
-        replaced_specs,
+        changes,
         report,
     })
 }
 
 impl PlannedPolicies {
     /// All that is planned, what it replaces, and all that it would do.
-    pub(crate) fn content(&self) -> String {
-        json!([self.policies, self.replaced_specs, self.report.lines(true)]).to_string()
+    pub fn content(&self) -> anyhow::Result<String> {
+        let replaced: anyhow::Result<Vec<Value>> = self.changes.iter().map(spec_before).collect();
+        Ok(json!([self.policies, replaced?, self.report.lines(true)]).to_string())
     }
 
     /// Whether [`Self::apply`] would apply all that is planned: neither templates nor RolloutPolicies
@@ -175,20 +175,63 @@ impl PlannedPolicies {
         self.report.changes.is_empty() && !self.has_rollout_policies
     }
 
-    /// Applies the policies; returns a line about each.
-    pub(crate) async fn apply(&self) -> anyhow::Result<Vec<String>> {
+    /// The fields of specs that change, each as `path: old -> new`.
+    pub fn differences(&self) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
-        for policy in &self.policies {
-            let change = inputs::write_policy(&*self.api, policy.clone(), false).await?;
-            let outcome = match change.before {
+        for change in &self.changes {
+            let before = json!({"spec": spec_before(change)?});
+            let after = json!({"spec": change.after.value()?["spec"].take()});
+            let differences = field_differences(&before, &after);
+            lines.extend(differences.iter().map(ToString::to_string));
+        }
+        Ok(lines)
+    }
+
+    /// Whether a policy is new.
+    pub fn has_new(&self) -> bool {
+        self.changes.iter().any(|change| change.before.is_none())
+    }
+
+    /// Applies the policies over those that the plan has read; returns a line about each. It is a
+    /// conflict if somebody else has written one since.
+    pub async fn apply(&self) -> anyhow::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for (policy, change) in self.policies.iter().zip(&self.changes) {
+            let before = change.before.as_ref();
+            let after = inputs::write_policy(&*self.api, policy.clone(), before).await?;
+            let outcome = match before {
                 Some(_) => "configured",
                 None => "created",
             };
             let kind = policy["kind"].as_str().unwrap_or_default().to_lowercase();
-            lines.push(format!("{kind}/{} {outcome}", change.after.meta().key()));
+            lines.push(format!("{kind}/{} {outcome}", after.meta().key()));
         }
         Ok(lines)
     }
+}
+
+/// The spec of the policy that is replaced; null if there is none.
+fn spec_before(change: &ChangedObject) -> anyhow::Result<Value> {
+    let before = change.before.as_ref().map(Object::value).transpose()?;
+    Ok(before.map_or(Value::Null, |mut value| value["spec"].take()))
+}
+
+/// Plans one policy, which names its namespace, with Karmada's defaults of the flags for scheduling
+/// and of feature gates.
+pub async fn plan_policy(api: Arc<dyn Api>, policy: Value) -> anyhow::Result<PlannedPolicies> {
+    let documents = PlannedDocuments {
+        policies: vec![policy],
+        ..PlannedDocuments::default()
+    };
+    let settings = PlanSettings {
+        namespace: DefaultPolicyNamespace {
+            flag: None,
+            default: "",
+        },
+        scheduling: &SchedulerFlagValues::default(),
+        gates: FeatureGates::default(),
+    };
+    plan_documents(api, documents, settings).await
 }
 
 /// Where a changed template would go under the policies as they are, with Karmada's defaults of the

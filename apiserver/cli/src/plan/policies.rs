@@ -3,9 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use serde_json::Value;
+use machinery::Object;
+use serde_json::{Value, json};
 
 use crate::manifest_files;
+
+const POLICY_KIND: &str = "PropagationPolicy";
+const CLUSTER_POLICY_KIND: &str = "ClusterPropagationPolicy";
+/// kubectl's copy of what was applied last.
+const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The namespace of policies and templates without one.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +53,42 @@ impl PlannedDocuments {
     }
 }
 
+/// Reads the one policy of a text in YAML or JSON.
+pub fn parse_policy(text: &str) -> anyhow::Result<Value> {
+    let mut documents = PlannedDocuments::default();
+    documents.add(manifest_files::parse_documents(text)?)?;
+    match <[Value; 1]>::try_from(documents.policies) {
+        Ok([policy]) if documents.templates.is_empty() => Ok(policy),
+        _ => bail!("one policy is planned at a time, and nothing else"),
+    }
+}
+
+/// A policy as its owner would write it, in YAML: without what servers and tools keep in it.
+pub fn policy_manifest(policy: &Object) -> anyhow::Result<String> {
+    let mut value = policy.value()?;
+    let metadata = &value["metadata"];
+    let mut own = json!({});
+    for field in ["name", "namespace", "labels", "annotations"] {
+        if let Some(field_value) = metadata.get(field) {
+            own[field] = field_value.clone();
+        }
+    }
+    if let Some(annotations) = own["annotations"].as_object_mut() {
+        annotations.remove(LAST_APPLIED_CONFIGURATION);
+    }
+    let manifest = json!({"apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": policy_kind(policy.namespace()), "metadata": own, "spec": value["spec"].take()});
+    Ok(serde_saphyr::to_string(&manifest)?)
+}
+
+/// The kind of the policies of a namespace; of cluster policies for an empty one.
+pub fn policy_kind(namespace: &str) -> &'static str {
+    match namespace {
+        "" => CLUSTER_POLICY_KIND,
+        _ => POLICY_KIND,
+    }
+}
+
 fn check_documents(documents: Vec<Value>) -> anyhow::Result<Vec<Value>> {
     if documents.is_empty() {
         bail!("the file has no policy and no template");
@@ -74,7 +116,7 @@ fn is_rollout_policy(document: &Value) -> bool {
 fn check_document(policy: &Value) -> anyhow::Result<()> {
     let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
-    let is_policy = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy")
+    let is_policy = matches!(kind, POLICY_KIND | CLUSTER_POLICY_KIND)
         && version == "policy.karmada.io/v1alpha1";
     if !is_template(policy) && !is_policy && !is_rollout_policy(policy) {
         bail!(
@@ -89,7 +131,7 @@ fn check_document(policy: &Value) -> anyhow::Result<()> {
 
 /// Whether the policy is cluster-scoped.
 pub(crate) fn is_cluster_scoped(policy: &Value) -> bool {
-    ["ClusterPropagationPolicy", "ClusterRolloutPolicy"]
+    [CLUSTER_POLICY_KIND, "ClusterRolloutPolicy"]
         .iter()
         .any(|kind| policy["kind"] == *kind)
 }

@@ -17,19 +17,19 @@ use crate::printers::format_table;
 use crate::scheduler_flags::SchedulerFlagValues;
 
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct PlanReport {
+pub struct PlanReport {
     /// The number of templates that would get other clusters or replicas.
-    pub(crate) moving: usize,
-    pub(crate) templates: Vec<TemplatePlacementReport>,
+    pub moving: usize,
+    pub templates: Vec<TemplatePlacementReport>,
     /// Selected kinds that the server does not serve.
     #[serde(rename = "unknownKinds", skip_serializing_if = "Vec::is_empty")]
-    unknown: Vec<String>,
+    pub unserved_kinds: Vec<String>,
     /// The changed templates of the files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) changes: Vec<TemplateChangeReport>,
     /// The clusters that changed policies name and that do not exist.
     #[serde(rename = "missingClusters", skip_serializing_if = "Vec::is_empty")]
-    missing_clusters: Vec<String>,
+    pub missing_clusters: Vec<String>,
     /// Whether the RolloutPolicies of the files stage no template.
     #[serde(rename = "stagesNothing", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stages_nothing: bool,
@@ -42,10 +42,10 @@ pub(crate) struct PlanReport {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplatePlacementReport {
-    kind: String,
+    pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    namespace: String,
-    name: String,
+    pub namespace: String,
+    pub name: String,
     pub moves: bool,
     pub claim: ClaimExplanation,
     pub now: Vec<TargetCluster>,
@@ -106,7 +106,7 @@ pub(crate) fn plan_report(
     PlanReport {
         moving: templates.iter().filter(|t| t.moves).count(),
         templates,
-        unknown: inputs.unserved_kinds.iter().cloned().collect(),
+        unserved_kinds: inputs.unserved_kinds.iter().cloned().collect(),
         missing_clusters: missing_clusters(inputs),
         has_policies: true,
         ..PlanReport::default()
@@ -152,6 +152,19 @@ impl TemplatePlacementReport {
         }
     }
 
+    /// Why it does not go where its policy says, if so.
+    pub fn note(&self) -> String {
+        match (&self.held, &self.failure, &self.claim.policy) {
+            (Some(reason), _, _) => reason.clone(),
+            (None, Some(failure), _) => failure.clone(),
+            (None, None, None) if !self.now.is_empty() => {
+                format!("it stays where it is, without a policy: {}", self.claim.why)
+            }
+            (None, None, None) => self.claim.why.clone(),
+            (None, None, Some(_)) => String::new(),
+        }
+    }
+
     fn cells(&self, wide: bool) -> Vec<String> {
         let template = match self.namespace.as_str() {
             "" => format!("{} {}", self.kind, self.name),
@@ -163,15 +176,9 @@ impl TemplatePlacementReport {
         } else {
             "stays".into()
         };
-        let note = match (&self.held, &self.failure, policy) {
-            (Some(reason), _, _) => reason.clone(),
-            (None, Some(failure), _) => failure.clone(),
-            (None, None, None) if !self.now.is_empty() => {
-                format!("it stays where it is, without a policy: {}", self.claim.why)
-            }
-            (None, None, None) => self.claim.why.clone(),
-            (None, None, Some(_)) if wide => self.claim.why.clone(),
-            (None, None, Some(_)) => String::new(),
+        let note = match self.note() {
+            note if note.is_empty() && wide => self.claim.why.clone(),
+            note => note,
         };
         vec![
             template,
@@ -199,8 +206,8 @@ impl PlanReport {
             true => self.placement_lines(wide),
             false => Vec::new(),
         };
-        let unknown = self.unknown.iter();
-        lines.extend(unknown.map(|kind| format!("The server does not serve {kind}.")));
+        let unserved_kinds = self.unserved_kinds.iter();
+        lines.extend(unserved_kinds.map(|kind| format!("The server does not serve {kind}.")));
         if !self.missing_clusters.is_empty() {
             let names = self.missing_clusters.join(", ");
             lines.push(format!(
@@ -264,7 +271,7 @@ mod tests {
                 prospect("web", &[("a", 2)], &[("a", 1), ("b", 1)], None),
                 prospect("db", &[("a", 1)], &[("a", 1)], Some("it is Lazy")),
             ],
-            unknown: vec!["Widget of example.org/v1".into()],
+            unserved_kinds: vec!["Widget of example.org/v1".into()],
             missing_clusters: vec!["z".into()],
             has_policies: true,
             ..PlanReport::default()

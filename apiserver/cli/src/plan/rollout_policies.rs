@@ -46,7 +46,7 @@ impl RolloutPolicyChanges {
                 true => &CLUSTER_ROLLOUT_POLICIES,
                 false => &ROLLOUT_POLICIES,
             };
-            changes.push(write_object(api, resource, document, ("policy", true)).await?);
+            changes.push(write_object(api, resource, document, "policy").await?);
         }
         Ok(Self(changes))
     }

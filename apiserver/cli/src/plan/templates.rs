@@ -113,7 +113,7 @@ pub(super) async fn plan_templates(
             );
         }
         namespace.set_namespace(&mut document)?;
-        let change = write_object(api, &resource.resource, document, ("template", true)).await?;
+        let change = write_object(api, &resource.resource, document, "template").await?;
         let template = ChangedTemplate::read(api, &interpreter, resource, change).await?;
         reports.push(plan_template(api, &template, &clusters, stagings).await?);
     }

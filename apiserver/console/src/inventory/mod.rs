@@ -1,32 +1,45 @@
 //! The clusters, bindings and rollouts that the user may list, as small rows that reflectors keep up
-//! to date.
+//! to date. Other resources are followed once somebody looks at them.
 //!
-//! server ──list, watch──► [`projection::Projection`] of Clusters, bindings and Rollouts ──► [`Inventory`] ──► pages
+//! server ──list, watch──► [`projection::Projection`] of Clusters, bindings, Rollouts, … ──► [`Inventory`] ──► pages
 
 mod cluster_row;
+mod policy_rows;
 mod projection;
+mod resource_row;
 mod workload_row;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Api, ListWatchSelector, TaskGroup, run_reflector};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
 use karmada_api::rollout::ROLLOUTS;
 use machinery::Gvr;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use cluster_row::{ClusterRow, ResourceShare};
+pub(crate) use policy_rows::{POLICIES_BY_SCOPE, describe_placement, describe_selector};
 pub(crate) use projection::ObjectKey;
 use projection::{Projection, ProjectionSink};
-pub(crate) use workload_row::{RolloutRow, WorkloadHealth, WorkloadRow};
+pub(crate) use resource_row::{ListedResource, ResourceRow, RowCell};
+pub(crate) use workload_row::{RolloutRow, WorkloadHealth, WorkloadRow, policy_text};
+
+/// How long a page waits for the first list of a resource.
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Inventory {
     clusters: Arc<Projection<ClusterRow>>,
     bindings: Arc<Projection<WorkloadRow>>,
     cluster_bindings: Arc<Projection<WorkloadRow>>,
     rollouts: Arc<Projection<RolloutRow>>,
+    /// The resources that somebody has looked at.
+    resources: Mutex<HashMap<&'static Gvr, Arc<Projection<ResourceRow>>>>,
     changes: watch::Sender<u64>,
+    api: Arc<dyn Api>,
+    tasks: TaskGroup,
 }
 
 /// The templates of a cluster and their replicas there.
@@ -34,6 +47,13 @@ pub(crate) struct Inventory {
 pub(crate) struct ClusterLoad {
     pub(crate) workloads: usize,
     pub(crate) replicas: i64,
+}
+
+/// The templates that a policy has claimed, and how many of them each cluster has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PolicyClaims {
+    pub(crate) templates: usize,
+    pub(crate) clusters: BTreeMap<Arc<str>, i64>,
 }
 
 impl Inventory {
@@ -48,8 +68,45 @@ impl Inventory {
             rollouts: reflect(api, tasks, &changes, &ROLLOUTS, |object, _| {
                 RolloutRow::new(object)
             }),
+            resources: Mutex::default(),
             changes,
+            api: Arc::clone(api),
+            tasks: tasks.child(),
         }
+    }
+
+    /// The rows of a resource, which is followed from now on.
+    fn rows_of(&self, listed: &'static ListedResource) -> Arc<Projection<ResourceRow>> {
+        let mut resources = self.resources.lock();
+        let rows = resources.entry(listed.resource).or_insert_with(|| {
+            let (api, tasks, changes) = (&self.api, &self.tasks, &self.changes);
+            reflect(api, tasks, changes, listed.resource, listed.project)
+        });
+        Arc::clone(rows)
+    }
+
+    /// Waits a little for the first list of a resource.
+    pub(crate) async fn wait_until_listed(&self, listed: &'static ListedResource) {
+        let rows = self.rows_of(listed);
+        let mut changes = self.changes();
+        let wait = async { while !rows.is_answered() && changes.changed().await.is_ok() {} };
+        // The page says what is still being read.
+        let _ = tokio::time::timeout(FIRST_LIST_TIMEOUT, wait).await;
+    }
+
+    /// Calls `visit` with each object of a resource, by namespace and name.
+    pub(crate) fn visit_resource(
+        &self,
+        listed: &'static ListedResource,
+        mut visit: impl FnMut(&ObjectKey, &Arc<ResourceRow>),
+    ) {
+        let rows = self.rows_of(listed);
+        rows.read(|rows| rows.iter().for_each(|(key, row)| visit(key, row)));
+    }
+
+    /// Why rows of a resource are missing or may be old.
+    pub(crate) fn resource_remark(&self, listed: &'static ListedResource) -> Option<String> {
+        self.rows_of(listed).remark(&listed.resource.resource)
     }
 
     /// Counts the changes of all rows.
@@ -91,6 +148,20 @@ impl Inventory {
     /// The rollout of the template of a binding.
     pub(crate) fn rollout(&self, key: &ObjectKey) -> Option<Arc<RolloutRow>> {
         self.rollouts.read(|rows| rows.get(key).cloned())
+    }
+
+    /// What each policy has claimed, by [`policy_text`].
+    pub(crate) fn claims(&self) -> HashMap<Arc<str>, PolicyClaims> {
+        let mut claims: HashMap<Arc<str>, PolicyClaims> = HashMap::new();
+        self.visit_workloads(|_, row| {
+            let Some(policy) = &row.policy else { return };
+            let claimed = claims.entry(Arc::clone(policy)).or_default();
+            claimed.templates += 1;
+            for (cluster, _) in &row.targets {
+                *claimed.clusters.entry(Arc::clone(cluster)).or_default() += 1;
+            }
+        });
+        claims
     }
 
     pub(crate) fn loads(&self) -> HashMap<Arc<str>, ClusterLoad> {

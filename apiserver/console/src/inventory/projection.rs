@@ -58,6 +58,12 @@ impl<T> Projection<T> {
         read(&self.0.read().rows)
     }
 
+    /// Whether the rows were listed, or why they cannot be is there to be shown.
+    pub(super) fn is_answered(&self) -> bool {
+        let state = self.0.read();
+        state.is_listed || state.error.is_some()
+    }
+
     /// Why rows are missing or may be old.
     pub(super) fn remark(&self, resource: &str) -> Option<String> {
         let state = self.0.read();

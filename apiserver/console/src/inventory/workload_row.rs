@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use karmada_api::binding::PLACED_NOWHERE;
+use karmada_api::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 use karmada_api::{ResourceBinding, Rollout};
 use machinery::Object;
 
-use super::projection::NamePool;
+use super::projection::{NamePool, ObjectKey};
 
 /// The states of a workload, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,8 @@ pub(crate) struct WorkloadRow {
     /// Whether its replicas are scheduled; other objects are in a cluster or not.
     pub(crate) is_workload: bool,
     pub(crate) targets: Box<[(Arc<str>, i64)]>,
+    /// The policy that has claimed it, as [`policy_text`] names it.
+    pub(crate) policy: Option<Arc<str>>,
     pub(crate) health: WorkloadHealth,
     /// The text in which a search looks, in lower case.
     pub(crate) search_text: Box<str>,
@@ -70,6 +73,7 @@ impl WorkloadRow {
             replicas: binding.spec.replicas,
             is_workload: binding.spec.is_workload(),
             targets,
+            policy: claiming_policy(&binding).map(|policy| names.get(&policy)),
             health: health(&binding),
             search_text: search_text.to_lowercase().into(),
             revision: object.revision(),
@@ -79,6 +83,24 @@ impl WorkloadRow {
     pub(crate) fn is_in(&self, cluster: &str) -> bool {
         self.targets.iter().any(|(name, _)| **name == *cluster)
     }
+}
+
+/// `NAMESPACE/NAME` of a policy; the name of a cluster policy.
+pub(crate) fn policy_text((namespace, name): &ObjectKey) -> String {
+    match namespace.as_str() {
+        "" => name.clone(),
+        namespace => format!("{namespace}/{name}"),
+    }
+}
+
+fn claiming_policy(binding: &ResourceBinding) -> Option<String> {
+    let annotations = &binding.metadata.annotations;
+    let annotation = |key: &str| annotations.get(key).cloned();
+    let local = annotation(POLICY_NAME).map(|name| {
+        let namespace = annotation(POLICY_NAMESPACE).unwrap_or_default();
+        policy_text(&(namespace, name))
+    });
+    local.or_else(|| annotation(CLUSTER_POLICY_NAME))
 }
 
 fn health(binding: &ResourceBinding) -> WorkloadHealth {

@@ -5,10 +5,11 @@ use maud::{DOCTYPE, Markup, html};
 use crate::console::Console;
 use crate::session::Session;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Navigation {
     Fleet,
     Workloads,
+    Policies,
     Health,
     None,
 }
@@ -20,9 +21,10 @@ pub(crate) struct PageContext<'a> {
     pub(crate) session: &'a Session,
 }
 
-const LINKS: [(Navigation, &str, &str); 3] = [
+const LINKS: [(Navigation, &str, &str); 4] = [
     (Navigation::Fleet, "/", "Fleet"),
     (Navigation::Workloads, "/workloads", "Workloads"),
+    (Navigation::Policies, "/policies", "Policies"),
     (Navigation::Health, "/health", "Health"),
 ];
 
@@ -100,10 +102,15 @@ pub(super) fn page_layout(
 }
 
 /// The page of a plan, which does not change while it is read.
-pub(crate) fn action_layout(context: &PageContext<'_>, title: &str, content: &Markup) -> Markup {
+pub(crate) fn action_layout(
+    context: &PageContext<'_>,
+    navigation: Navigation,
+    title: &str,
+    content: &Markup,
+) -> Markup {
     let parts = PageParts {
         title: title.to_owned(),
-        navigation: Navigation::Workloads,
+        navigation,
         head: html! { h1 { (title) } },
     };
     page_layout(context, &parts, false, content)

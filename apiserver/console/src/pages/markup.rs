@@ -79,21 +79,36 @@ pub(crate) fn workload_path(
     below: &[&str],
     parameters: &[(&str, &str)],
 ) -> String {
-    let namespace = match key.0.as_str() {
+    object_path("workloads", key, below, parameters)
+}
+
+/// The path of the page of a propagation policy, and of what is below it.
+pub(crate) fn policy_path(key: &ObjectKey, below: &[&str], parameters: &[(&str, &str)]) -> String {
+    object_path("policies", key, below, parameters)
+}
+
+fn object_path(
+    list: &str,
+    (namespace, name): &ObjectKey,
+    below: &[&str],
+    parameters: &[(&str, &str)],
+) -> String {
+    let namespace = match namespace.as_str() {
         "" => NO_NAMESPACE,
         namespace => namespace,
     };
-    let path = [&["workloads", namespace, &key.1], below].concat();
+    let path = [&[list, namespace, name], below].concat();
     let path = &path;
     Link { path, parameters }.to_string()
 }
 
 /// A number of things, with its noun.
-pub(super) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     let number = grouped(i64::try_from(count).unwrap_or(i64::MAX));
-    match count {
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}s"),
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        (_, None) => format!("{number} {noun}s"),
     }
 }
 
@@ -174,5 +189,6 @@ mod tests {
         assert_eq!(replica_count(1), "1 replica");
         assert_eq!(counted(1, "cluster"), "1 cluster");
         assert_eq!(counted(1200, "cluster"), "1,200 clusters");
+        assert_eq!(counted(2, "policy"), "2 policies");
     }
 }

@@ -5,6 +5,9 @@ mod fleet;
 mod health;
 mod layout;
 mod markup;
+mod pager;
+mod policy;
+mod resource_list;
 mod workload;
 mod workload_list;
 
@@ -15,18 +18,21 @@ use sha2::{Digest, Sha256};
 use crate::console::Console;
 use crate::inventory::ObjectKey;
 use crate::query::QueryParameters;
-use layout::{Navigation, PageParts};
-pub(crate) use layout::{PageContext, action_layout};
-pub(crate) use markup::{notice, object_key, workload_path};
+use layout::PageParts;
+pub(crate) use layout::{Navigation, PageContext, action_layout};
+pub(crate) use markup::{counted, notice, object_key, policy_path, workload_path};
+use resource_list::ListFilter;
 pub(crate) use workload::WorkloadView;
 use workload_list::WorkloadFilter;
 
 /// A page of a path and its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Page {
     Fleet { as_table: bool },
     WorkloadList(WorkloadFilter),
     Workload { key: ObjectKey, note: String },
+    Policy { key: ObjectKey, note: String },
+    ResourceList(ListFilter),
     Health,
 }
 
@@ -58,6 +64,15 @@ impl Fragment {
     }
 }
 
+impl Fragment {
+    fn of_result(content: anyhow::Result<Markup>) -> Self {
+        match content {
+            Ok(content) => Self::new(StatusCode::OK, &content),
+            Err(error) => Self::new(StatusCode::BAD_GATEWAY, &failure(&error)),
+        }
+    }
+}
+
 impl Page {
     pub(crate) fn parse(path: &[&str], query: QueryParameters) -> Option<Self> {
         Some(match *path {
@@ -69,7 +84,12 @@ impl Page {
                 key: object_key(namespace, name),
                 note: query.get("done").to_owned(),
             },
+            ["policies", namespace, name] => Self::Policy {
+                key: object_key(namespace, name),
+                note: query.get("done").to_owned(),
+            },
             ["health"] => Self::Health,
+            [list] => Self::ResourceList(ListFilter::parse(list, &query)?),
             _ => return None,
         })
     }
@@ -96,6 +116,8 @@ impl Page {
             Self::Workload { key, note } => {
                 workload::parts(console.inventory.template_name(key), note)
             }
+            Self::Policy { key, note } => policy::parts(key, note),
+            Self::ResourceList(filter) => resource_list::parts(filter),
             Self::Health => health::parts(),
         }
     }
@@ -109,10 +131,12 @@ pub(crate) async fn render_fragment(page: &Page, console: &Console) -> Fragment 
         Page::WorkloadList(filter) => {
             Fragment::new(StatusCode::OK, &workload_list::content(console, filter))
         }
-        Page::Workload { key, .. } => match workload::content(console, key).await {
-            Ok(content) => Fragment::new(StatusCode::OK, &content),
-            Err(error) => Fragment::new(StatusCode::BAD_GATEWAY, &failure(&error)),
-        },
+        Page::Workload { key, .. } => Fragment::of_result(workload::content(console, key).await),
+        Page::Policy { key, .. } => Fragment::of_result(policy::content(console, key).await),
+        Page::ResourceList(filter) => Fragment::new(
+            StatusCode::OK,
+            &resource_list::content(console, filter).await,
+        ),
         Page::Health => Fragment::new(StatusCode::OK, &health::content(console).await),
     }
 }

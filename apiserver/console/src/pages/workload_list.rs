@@ -10,12 +10,11 @@ use super::layout::{Navigation, PageParts};
 use super::markup::{
     badge, counted, empty_state, grouped, health_badge, phase_tone, remarks, workload_path,
 };
+use super::pager::{PageSlice, behind_the_last, page_parameter, pager};
 use crate::console::Console;
 use crate::inventory::{ObjectKey, RolloutRow, WorkloadHealth, WorkloadRow};
 use crate::query::{Link, QueryParameters};
 
-const ROWS_PER_PAGE: usize = 50;
-const MAX_PAGE: usize = 1_000_000;
 /// The entries of a list to choose from; all others are reached by the search.
 const MAX_CHOICES: usize = 500;
 /// The clusters of a row that are named.
@@ -30,8 +29,9 @@ pub(crate) struct WorkloadFilter {
     kind: String,
     cluster: String,
     health: Option<WorkloadHealth>,
-    /// From 1.
-    page: usize,
+    /// The policy that has claimed them, as [`policy_text`](crate::inventory::policy_text) names it.
+    policy: String,
+    slice: PageSlice,
 }
 
 impl WorkloadFilter {
@@ -42,13 +42,14 @@ impl WorkloadFilter {
             kind: query.get("kind").to_owned(),
             cluster: query.get("cluster").to_owned(),
             health: WorkloadHealth::parse(query.get("health")),
-            page: query.get("page").parse().unwrap_or(1).clamp(1, MAX_PAGE),
+            policy: query.get("policy").to_owned(),
+            slice: PageSlice::parse(query),
         }
     }
 
     fn is_everything(&self) -> bool {
         let all = Self {
-            page: self.page,
+            slice: self.slice,
             ..Self::default()
         };
         *self == all
@@ -59,6 +60,7 @@ impl WorkloadFilter {
             && (self.kind.is_empty() || *self.kind == *row.kind)
             && self.health.is_none_or(|health| health == row.health)
             && (self.cluster.is_empty() || row.is_in(&self.cluster))
+            && (self.policy.is_empty() || row.policy.as_deref() == Some(&self.policy))
             && self
                 .search
                 .split_whitespace()
@@ -66,7 +68,7 @@ impl WorkloadFilter {
     }
 
     fn link_to(&self, page: usize) -> String {
-        let page = page.to_string();
+        let page = page_parameter(page);
         let health = self.health.map_or("", WorkloadHealth::as_str);
         let parameters = [
             ("q", &*self.search),
@@ -74,7 +76,8 @@ impl WorkloadFilter {
             ("kind", &*self.kind),
             ("cluster", &*self.cluster),
             ("health", health),
-            ("page", if page == "1" { "" } else { &*page }),
+            ("policy", &*self.policy),
+            ("page", &*page),
         ];
         let path = &["workloads"];
         let link = Link {
@@ -150,13 +153,16 @@ pub(super) fn parts(filter: &WorkloadFilter, console: &Console) -> PageParts {
                 (choice("kind", "All kinds", &filter.kind, choices.kinds.iter().map(|kind| &**kind)))
                 (choice("cluster", "All clusters", &filter.cluster, clusters.iter().map(|cluster| &*cluster.name)))
                 (choice("health", "Any state", health, WorkloadHealth::ALL.iter().map(|health| health.as_str())))
+                @if !filter.policy.is_empty() {
+                    (choice("policy", "Any policy", &filter.policy, std::iter::empty()))
+                }
                 button type="submit" { "Filter" }
             }
         },
     }
 }
 
-struct ListedWorkload {
+pub(super) struct ListedWorkload {
     key: ObjectKey,
     row: Arc<WorkloadRow>,
     rollout: Option<Arc<RolloutRow>>,
@@ -165,17 +171,25 @@ struct ListedWorkload {
 /// A page of the templates that match, and how many there are of each state.
 struct WorkloadPage {
     rows: Vec<ListedWorkload>,
-    page: usize,
+    slice: PageSlice,
     matching: usize,
     states: BTreeMap<WorkloadHealth, usize>,
+}
+
+/// The first templates that a policy has claimed.
+pub(super) fn claimed_workloads(console: &Console, policy: String) -> Vec<ListedWorkload> {
+    let filter = WorkloadFilter {
+        policy,
+        ..WorkloadFilter::default()
+    };
+    WorkloadPage::read(console, &filter).rows
 }
 
 impl WorkloadPage {
     fn read(console: &Console, filter: &WorkloadFilter) -> Self {
         let mut states = BTreeMap::new();
         let mut matching = 0;
-        let skipped = (filter.page - 1).saturating_mul(ROWS_PER_PAGE);
-        let shown = skipped..skipped.saturating_add(ROWS_PER_PAGE);
+        let shown = filter.slice.rows();
         let mut rows = Vec::new();
         console.inventory.visit_workloads(|key, row| {
             if !filter.matches(key, row) {
@@ -194,7 +208,7 @@ impl WorkloadPage {
         });
         Self {
             rows: rows.collect(),
-            page: filter.page,
+            slice: filter.slice,
             matching,
             states,
         }
@@ -223,19 +237,13 @@ pub(super) fn content(console: &Console, filter: &WorkloadFilter) -> Markup {
                     span .count { (health_badge(*health)) " " (grouped(i64::try_from(*count).unwrap_or(i64::MAX))) }
                 }
             }
-            @if page.rows.is_empty() {
-                (empty_state("This page is behind the last one", &html! {
-                    a href=(filter.link_to(1)) { "To the first page" }
-                }))
-            } @else {
-                (table(&page.rows))
-            }
-            (pager(filter, &page))
+            @if page.rows.is_empty() { (behind_the_last(&filter.link_to(1))) } @else { (workload_table(&page.rows)) }
+            (pager(page.slice, page.matching, |number| filter.link_to(number)))
         }
     }
 }
 
-fn table(rows: &[ListedWorkload]) -> Markup {
+pub(super) fn workload_table(rows: &[ListedWorkload]) -> Markup {
     html! {
         table .workloads {
             caption .visually-hidden { "Workloads" }
@@ -301,23 +309,4 @@ fn cluster_names(targets: &[(Arc<str>, i64)]) -> String {
         text.push_str(&format!(" and {} more", targets.len() - MAX_NAMED_CLUSTERS));
     }
     text
-}
-
-fn pager(filter: &WorkloadFilter, page: &WorkloadPage) -> Markup {
-    let pages = page.matching.div_ceil(ROWS_PER_PAGE);
-    if pages <= 1 {
-        return html! {};
-    }
-    let first = (page.page - 1) * ROWS_PER_PAGE + 1;
-    let last = (page.page.saturating_mul(ROWS_PER_PAGE)).min(page.matching);
-    let number = |n: usize| grouped(i64::try_from(n).unwrap_or(i64::MAX));
-    html! {
-        nav .pager aria-label="Pages of workloads" {
-            @if page.page > 1 { a rel="prev" href=(filter.link_to((page.page - 1).min(pages))) { "Previous" } }
-            @if !page.rows.is_empty() {
-                span { (number(first)) "–" (number(last)) " of " (number(page.matching)) }
-            }
-            @if page.page < pages { a rel="next" href=(filter.link_to(page.page + 1)) { "Next" } }
-        }
-    }
 }

@@ -1,12 +1,10 @@
 //! Actions show their plan first, and write only what it said.
 
 use http::StatusCode;
-use karmada_api::resources::POLICIES;
 use karmada_api::rollout::ROLLOUTS;
-use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
 use serde_json::json;
 
-use super::fixture::{ConsoleFixture, DEPLOYMENTS, ReceivedPage, deployment, fleet};
+use super::fixture::{ConsoleFixture, DEPLOYMENTS, ReceivedPage, claimed_fleet, fleet};
 
 const APPROVE: &str = "/workloads/shop/web%2Ddeployment/approve?stage=everywhere";
 const SCALE: &str = "/workloads/shop/web%2Ddeployment/scale";
@@ -120,20 +118,7 @@ async fn what_cannot_be_done_is_said_instead_of_a_plan() {
 // proves: CON-scale
 #[tokio::test]
 async fn replicas_are_planned_and_then_written() {
-    let api = fleet();
-    let mut template = deployment("web", 3);
-    template["metadata"]["labels"] = json!({POLICY_ID: "p"});
-    template["metadata"]["annotations"] = json!({POLICY_NAMESPACE: "shop", POLICY_NAME: "web"});
-    api.seed(&DEPLOYMENTS, template);
-    let selector = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]);
-    api.seed(
-        &POLICIES,
-        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-            "metadata": {"name": "web", "namespace": "shop", "labels": {POLICY_ID: "p"}},
-            "spec": {"resourceSelectors": selector,
-                "placement": {"clusterAffinity": {"clusterNames": ["east"]}}}}),
-    );
-    let fixture = ConsoleFixture::start(api).await;
+    let fixture = ConsoleFixture::start(claimed_fleet()).await;
     let cookie = fixture.login().await;
     let plan = fixture.get(&format!("{SCALE}?replicas=9"), &cookie).await;
     assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);

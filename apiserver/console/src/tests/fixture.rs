@@ -12,10 +12,12 @@ use flotilla_cli::doctor::report::{CheckResult, CheckStatus, DoctorReport};
 use http::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use karmada_api::rollout::ROLLOUTS;
+use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
 use machinery::Gvr;
 use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::console::{Console, ControlPlaneExaminer};
@@ -155,6 +157,13 @@ impl ConsoleFixture {
         self.send(request).await
     }
 
+    /// A form with a policy, URL-encoded.
+    pub(super) fn manifest_form(plan: &ReceivedPage, manifest: &str) -> String {
+        let token = plan.field("token");
+        let manifest = utf8_percent_encode(manifest, NON_ALPHANUMERIC);
+        format!("token={token}&manifest={manifest}")
+    }
+
     pub(super) async fn post(&self, path: &str, cookie: &str, form: &str) -> ReceivedPage {
         self.send(form_request(path, cookie, form)).await
     }
@@ -203,6 +212,8 @@ pub(super) fn api() -> Arc<FakeApi> {
         (&CLUSTER_BINDINGS, "ClusterResourceBinding", false),
         (&ROLLOUTS, "Rollout", true),
         (&DEPLOYMENTS, "Deployment", true),
+        (&POLICIES, "PropagationPolicy", true),
+        (&CLUSTER_POLICIES, "ClusterPropagationPolicy", false),
     ] {
         api.add_resource(api_resource(resource, kind, namespaced));
     }
@@ -271,5 +282,31 @@ pub(super) fn fleet() -> Arc<FakeApi> {
     api.seed(&DEPLOYMENTS, deployment("web", 3));
     api.seed(&BINDINGS, binding("web", &[("east", 2), ("west", 1)]));
     api.seed(&ROLLOUTS, rollout("web"));
+    api
+}
+
+/// The fleet, whose Deployment a policy has claimed that names `east`.
+pub(super) fn claimed_fleet() -> Arc<FakeApi> {
+    let api = fleet();
+    let claim = |object: &mut Value| {
+        object["metadata"]["labels"] = json!({POLICY_ID: "p"});
+        object["metadata"]["annotations"] = json!({POLICY_NAMESPACE: "shop", POLICY_NAME: "web"});
+    };
+    let (mut template, mut bound) = (
+        deployment("web", 3),
+        binding("web", &[("east", 2), ("west", 1)]),
+    );
+    claim(&mut template);
+    claim(&mut bound);
+    api.seed(&DEPLOYMENTS, template);
+    api.seed(&BINDINGS, bound);
+    let selector = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]);
+    api.seed(
+        &POLICIES,
+        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {POLICY_ID: "p"}},
+            "spec": {"resourceSelectors": selector,
+                "placement": {"clusterAffinity": {"clusterNames": ["east"]}}}}),
+    );
     api
 }

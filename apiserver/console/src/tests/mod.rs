@@ -4,4 +4,5 @@ mod actions;
 mod attacks;
 mod fixture;
 mod live_pages;
+mod policies;
 mod rendering;

@@ -1,0 +1,202 @@
+//! The rows of propagation policies: what they select, and where that goes.
+
+use flotilla_cli::plan::policy_kind;
+use karmada_api::affinity::{ApiLabelSelector, ClusterAffinity};
+use karmada_api::policy::ResourceSelector;
+use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
+use karmada_api::{Placement, PropagationPolicy};
+use machinery::Object;
+
+use super::resource_row::{ListedResource, ResourceRow, abbreviated};
+
+/// The names of clusters that a line has.
+const MAX_NAMES: usize = 5;
+
+/// Policies of namespaces, and those of the whole control plane.
+pub(crate) static POLICIES_BY_SCOPE: [ListedResource; 2] = [
+    ListedResource {
+        resource: &CLUSTER_POLICIES,
+        kind: "ClusterPropagationPolicy",
+        project: |object, _| policy_row(object),
+    },
+    ListedResource {
+        resource: &POLICIES,
+        kind: "PropagationPolicy",
+        project: |object, _| policy_row(object),
+    },
+];
+
+fn policy_row(object: &Object) -> Option<ResourceRow> {
+    let spec = &object.decode::<PropagationPolicy>().ok()?.spec;
+    let selectors = spec.resource_selectors.iter().map(describe_selector);
+    let cells = vec![
+        abbreviated(selectors.collect()),
+        abbreviated(describe_placement(&spec.placement)),
+    ];
+    Some(ResourceRow::new(
+        object,
+        policy_kind(object.namespace()),
+        cells,
+    ))
+}
+
+/// The objects that a selector selects, such as `Deployment web` or `every ConfigMap`.
+pub(crate) fn describe_selector(selector: &ResourceSelector) -> String {
+    let kind = &selector.kind;
+    let objects = match (&*selector.name, &selector.label_selector) {
+        ("", None) => format!("every {kind}"),
+        ("", Some(labels)) => format!("{kind} with {}", label_text(labels)),
+        (name, _) => format!("{kind} {name}"),
+    };
+    match &*selector.namespace {
+        "" => objects,
+        namespace => format!("{objects} in {namespace}"),
+    }
+}
+
+fn label_text(selector: &ApiLabelSelector) -> String {
+    let labels = selector.match_labels.iter();
+    let labels = labels.map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter();
+    let expressions = expressions.map(|requirement| {
+        let values = requirement.values.join(", ");
+        let (key, operator) = (&requirement.key, &requirement.operator);
+        match values.is_empty() {
+            true => format!("{key} {operator}"),
+            false => format!("{key} {operator} ({values})"),
+        }
+    });
+    let texts: Vec<String> = labels.chain(expressions).collect();
+    match texts.is_empty() {
+        true => "any labels".to_owned(),
+        false => texts.join(", "),
+    }
+}
+
+/// The clusters of a placement, and how replicas are divided among them.
+pub(crate) fn describe_placement(placement: &Placement) -> Vec<String> {
+    let mut lines: Vec<String> = match placement.cluster_affinities.as_slice() {
+        [] => {
+            let affinity = placement.cluster_affinity.as_ref();
+            vec![affinity.map_or_else(|| "all clusters".to_owned(), describe_affinity)]
+        }
+        terms => {
+            let terms = terms.iter().enumerate();
+            let line = |(at, text)| match at {
+                0 => text,
+                _ => format!("else {text}"),
+            };
+            terms
+                .map(|(at, term)| line((at, describe_affinity(&term.affinity))))
+                .collect()
+        }
+    };
+    lines.push(division(placement).to_owned());
+    lines
+}
+
+fn describe_affinity(affinity: &ClusterAffinity) -> String {
+    if affinity.is_nowhere() {
+        return "nowhere".to_owned();
+    }
+    let mut texts = Vec::new();
+    if !affinity.cluster_names.is_empty() {
+        texts.push(names_text(&affinity.cluster_names));
+    }
+    if let Some(labels) = &affinity.label_selector {
+        texts.push(format!("clusters with {}", label_text(labels)));
+    }
+    if let Some(fields) = &affinity.field_selector {
+        let selector = ApiLabelSelector {
+            match_expressions: fields.match_expressions.clone(),
+            ..ApiLabelSelector::default()
+        };
+        texts.push(format!("clusters with {}", label_text(&selector)));
+    }
+    if texts.is_empty() {
+        texts.push("all clusters".to_owned());
+    }
+    let mut text = texts.join(", ");
+    if !affinity.exclude.is_empty() {
+        text.push_str(&format!(" except {}", names_text(&affinity.exclude)));
+    }
+    text
+}
+
+fn names_text(names: &[String]) -> String {
+    let mut text = names[..names.len().min(MAX_NAMES)].join(", ");
+    if names.len() > MAX_NAMES {
+        text.push_str(&format!(" and {} more", names.len() - MAX_NAMES));
+    }
+    text
+}
+
+fn division(placement: &Placement) -> &'static str {
+    let Some(strategy) = &placement.replica_scheduling else {
+        return "all replicas in each";
+    };
+    if strategy.replica_scheduling_type != "Divided" {
+        return "all replicas in each";
+    }
+    let is_dynamic =
+        |weights: &karmada_api::placement::ClusterPreferences| !weights.dynamic_weight.is_empty();
+    match (
+        &*strategy.replica_division_preference,
+        &strategy.weight_preference,
+    ) {
+        ("Aggregated", _) => "replicas in as few as possible",
+        (_, Some(weights)) if is_dynamic(weights) => "replicas by free capacity",
+        (_, Some(_)) => "replicas by weights",
+        (_, None) => "replicas in equal parts",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // proves: CON-policies
+    #[test]
+    fn selectors_and_placements_are_short_sentences() {
+        for (selector, text) in [
+            (
+                json!({"kind": "Deployment", "name": "web"}),
+                "Deployment web",
+            ),
+            (json!({"kind": "ConfigMap"}), "every ConfigMap"),
+            (
+                json!({"kind": "Secret", "namespace": "shop", "labelSelector": {"matchLabels": {"a": "b"},
+                    "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}]}}),
+                "Secret with a=b, c In (d, e) in shop",
+            ),
+        ] {
+            let selector = serde_json::from_value(selector).unwrap();
+            assert_eq!(describe_selector(&selector), text);
+        }
+        let six = json!(["a", "b", "c", "d", "e", "f"]);
+        for (placement, lines) in [
+            (json!({}), vec!["all clusters", "all replicas in each"]),
+            (
+                json!({"clusterAffinity": {"clusterNames": six, "exclude": ["g"]},
+                    "replicaScheduling": {"replicaSchedulingType": "Divided"}}),
+                vec![
+                    "a, b, c, d, e and 1 more except g",
+                    "replicas in equal parts",
+                ],
+            ),
+            (
+                json!({"clusterAffinities": [{"affinityName": "x", "clusterNames": ["a"]},
+                    {"affinityName": "y", "labelSelector": {"matchLabels": {"r": "s"}}}],
+                    "replicaScheduling": {"replicaSchedulingType": "Divided",
+                        "replicaDivisionPreference": "Weighted",
+                        "weightPreference": {"dynamicWeight": "AvailableReplicas"}}}),
+                vec!["a", "else clusters with r=s", "replicas by free capacity"],
+            ),
+        ] {
+            let placement = serde_json::from_value(placement).unwrap();
+            assert_eq!(describe_placement(&placement), lines);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The pages that list resources: one table, searched and paged on the server.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use super::bars::placement_bar;
+use super::layout::{Navigation, PageParts};
+use super::markup::{counted, empty_state, policy_path, remarks};
+use super::pager::{PageSlice, behind_the_last, page_parameter, pager};
+use crate::clipped_text::clipped;
+use crate::console::Console;
+use crate::inventory::{
+    ListedResource, ObjectKey, POLICIES_BY_SCOPE, PolicyClaims, ResourceRow, RowCell, policy_text,
+};
+use crate::query::{Link, QueryParameters};
+
+/// The clusters of a row that are named.
+const MAX_NAMED_CLUSTERS: usize = 3;
+
+/// A page that lists objects of some resources.
+#[derive(Debug)]
+pub(super) struct ResourceList {
+    path: &'static str,
+    title: &'static str,
+    noun: &'static str,
+    navigation: Navigation,
+    /// The columns after the name.
+    columns: &'static [&'static str],
+    resources: &'static [ListedResource],
+    /// Shown if there are none.
+    explanation: &'static str,
+}
+
+static POLICIES: ResourceList = ResourceList {
+    path: "policies",
+    title: "Policies",
+    noun: "policy",
+    navigation: Navigation::Policies,
+    columns: &["Selects", "Goes to", "Templates", "Clusters"],
+    resources: &POLICIES_BY_SCOPE,
+    explanation: "A policy says which templates go to which clusters.",
+};
+
+static LISTS: [&ResourceList; 1] = [&POLICIES];
+
+/// The objects of a list that are shown.
+#[derive(Clone, Debug)]
+pub(crate) struct ListFilter {
+    list: &'static ResourceList,
+    /// Words that must all be there, in lower case.
+    search: String,
+    slice: PageSlice,
+}
+
+impl ListFilter {
+    pub(super) fn parse(path: &str, query: &QueryParameters) -> Option<Self> {
+        let list = LISTS.into_iter().find(|list| list.path == path)?;
+        Some(Self {
+            list,
+            search: query.get("q").to_lowercase(),
+            slice: PageSlice::parse(query),
+        })
+    }
+
+    fn link_to(&self, page: usize) -> String {
+        let page = page_parameter(page);
+        let link = Link {
+            path: &[self.list.path],
+            parameters: &[("q", &*self.search), ("page", &*page)],
+        };
+        link.to_string()
+    }
+
+    fn matches(&self, row: &ResourceRow) -> bool {
+        let mut words = self.search.split_whitespace();
+        words.all(|word| row.search_text.contains(word))
+    }
+}
+
+pub(super) fn parts(filter: &ListFilter) -> PageParts {
+    let list = filter.list;
+    let action = format!("/{}", list.path);
+    PageParts {
+        title: list.title.to_owned(),
+        navigation: list.navigation,
+        head: html! {
+            div .heading {
+                h1 { (list.title) }
+                @if list.navigation == Navigation::Policies {
+                    a .button href="/policies/new" { "New policy" }
+                }
+            }
+            form #filter .filter method="get" action=(action) role="search" {
+                label .search {
+                    span .visually-hidden { "Search by namespace, name and content" }
+                    input type="search" name="q" value=(filter.search) placeholder="Search by namespace, name, content" autocomplete="off" spellcheck="false";
+                }
+                button type="submit" { "Filter" }
+            }
+        },
+    }
+}
+
+struct ListedObject {
+    kind: &'static str,
+    key: ObjectKey,
+    row: Arc<ResourceRow>,
+}
+
+pub(super) async fn content(console: &Console, filter: &ListFilter) -> Markup {
+    let list = filter.list;
+    let mut notes = Vec::new();
+    let (mut rows, mut matching) = (Vec::new(), 0);
+    for listed in list.resources {
+        console.inventory.wait_until_listed(listed).await;
+        notes.extend(console.inventory.resource_remark(listed));
+        console.inventory.visit_resource(listed, |key, row| {
+            if !filter.matches(row) {
+                return;
+            }
+            if filter.slice.rows().contains(&matching) {
+                rows.push(ListedObject {
+                    kind: listed.kind,
+                    key: key.clone(),
+                    row: Arc::clone(row),
+                });
+            }
+            matching += 1;
+        });
+    }
+    html! {
+        (remarks(&notes))
+        @if matching > 0 {
+            p .summary { (counted(matching, list.noun)) }
+            @if rows.is_empty() { (behind_the_last(&filter.link_to(1))) } @else { (table(console, list, &rows)) }
+            (pager(filter.slice, matching, |number| filter.link_to(number)))
+        } @else if !filter.search.is_empty() {
+            (empty_state("Nothing matches", &html! { a href=(format!("/{}", list.path)) { "Show all" } }))
+        } @else if notes.is_empty() {
+            (empty_state(&format!("No {}", list.title.to_lowercase()), &html! { (list.explanation) }))
+        }
+    }
+}
+
+fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Markup {
+    let is_policies = list.navigation == Navigation::Policies;
+    let claims = match is_policies {
+        true => console.inventory.claims(),
+        false => HashMap::new(),
+    };
+    html! {
+        div .scroll role="region" aria-label=(list.title) tabindex="0" {
+            table .listed {
+                caption .visually-hidden { (list.title) }
+                thead {
+                    tr {
+                        th scope="col" { "Name" }
+                        @for title in list.columns { th scope="col" { (title) } }
+                    }
+                }
+                tbody {
+                    @for object in rows {
+                        tr {
+                            th scope="row" {
+                                @if is_policies {
+                                    a .name href=(policy_path(&object.key, &[], &[])) title=(object.key.1) { (object.key.1) }
+                                } @else {
+                                    span .name title=(object.key.1) { (object.key.1) }
+                                }
+                                span .muted.line {
+                                    (object.kind)
+                                    @if !object.key.0.is_empty() { " in " (object.key.0) }
+                                }
+                            }
+                            @for cell in &object.row.cells { td { (cell_markup(cell)) } }
+                            @if is_policies {
+                                @for cell in claim_cells(&claims, &object.key) { td { (cell_markup(&cell)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The cells about what a policy has claimed.
+fn claim_cells(claims: &HashMap<Arc<str>, PolicyClaims>, key: &ObjectKey) -> [RowCell; 2] {
+    let claims = claims.get(&*policy_text(key)).cloned().unwrap_or_default();
+    [
+        RowCell::Number(claims.templates),
+        RowCell::Clusters(claims.clusters.into_iter().collect()),
+    ]
+}
+
+pub(super) fn cell_markup(cell: &RowCell) -> Markup {
+    html! {
+        @match cell {
+            RowCell::Lines(lines) => {
+                @for line in lines { span .cell-line { (clipped(line)) } }
+            }
+            RowCell::Number(number) => (number),
+            RowCell::Clusters(clusters) if clusters.is_empty() => span .muted { "none" },
+            RowCell::Clusters(clusters) => {
+                (placement_bar(clusters))
+                span .muted.line { (cluster_names(clusters)) }
+            }
+        }
+    }
+}
+
+fn cluster_names(clusters: &[(Arc<str>, i64)]) -> String {
+    let names = clusters.iter().take(MAX_NAMED_CLUSTERS);
+    let names: Vec<String> = names
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    let text = names.join(", ");
+    match clusters.len().saturating_sub(MAX_NAMED_CLUSTERS) {
+        0 => text,
+        further => format!("{text} and {further} more"),
+    }
+}
