@@ -107,7 +107,7 @@ fn create_staged_deployment(fixture: &CliFixture, name: &str) {
 }
 
 // Slow: the browser with its libraries takes 700 MB of disk.
-// proves: CON-browser
+// proves: CON-browser, CON-rollback
 #[harness::slow]
 #[test]
 fn a_browser_shows_the_fleet_and_approves_a_stage() {
@@ -140,13 +140,63 @@ fn a_browser_shows_the_fleet_and_approves_a_stage() {
     browser.click("#confirm");
     browser.wait_for_text("The stage is approved.");
     browser.wait_for_text("Completed");
+    browser.click("a[href$='/rollback']");
+    browser.wait_for("document.querySelector('select[name=revision]') !== null");
+    browser.click("form.again button");
+    browser.wait_for_text("and keeps its replicas");
+    browser.click("#confirm");
+    browser.wait_for_text("The template has the content of the revision.");
+    browser.wait_for_text("AwaitingApproval");
     browser.click("nav a[href='/health']");
     browser.wait_for_text("api-server");
     assert_sound(&browser, &console);
 }
 
+// proves: CON-browser, CON-move, CON-policy-change
+#[harness::slow]
+#[test]
+fn a_browser_moves_a_workload_and_changes_its_policy() {
+    let Some([chromium]) = tools(["chromium"]) else {
+        return;
+    };
+    let fixture = CliFixture::shared();
+    fixture.propagate_deployment("moving");
+    let console = RunningConsole::start(&fixture, "console --listen 127.0.0.1:0");
+    let mut browser = Browser::start(&chromium);
+    browser.navigate(&console.link);
+    browser.click("nav a[href='/workloads']");
+    browser.wait_for_text("in moving");
+    browser.click("a[href='/workloads/moving/web%2Ddeployment']");
+    browser.wait_for_text("Where it is");
+    browser.click("a[href$='/move']");
+    browser.wait_for("document.querySelector('#plan-move') !== null");
+    for (name, cluster) in [("from", "member1"), ("to", "member2")] {
+        let select = format!("document.querySelector('select[name={name}]').value = '{cluster}'");
+        assert_eq!(browser.evaluate(&select), cluster);
+    }
+    browser.click("#plan-move");
+    browser.wait_for_text("of 1 template would move");
+    browser.click("#confirm");
+    browser.wait_for_text("The policy is changed");
+    browser.wait_for("!document.querySelector('.tree').textContent.includes('member1')");
+    browser.click("a[href='/policies/moving/web']");
+    browser.wait_for_text("What it has claimed");
+    browser.click("a[href$='/change']");
+    browser.wait_for("document.querySelector('#manifest') !== null");
+    let changed = browser.evaluate(
+        "const field = document.querySelector('#manifest'); field.value = field.value.replaceAll('member2', 'member1'); field.value.includes('member1')",
+    );
+    assert_eq!(changed, true);
+    browser.click("#plan-change");
+    browser.wait_for_text("of 1 template would move");
+    browser.click("#confirm");
+    browser.wait_for_text("The policy is applied.");
+    browser.wait_for("document.querySelector('table.workloads').textContent.includes('member1')");
+    assert_sound(&browser, &console);
+}
+
 /// The pages, by the names of their files.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 17] = [
     ("fleet", "/"),
     ("fleet-table", "/?view=table"),
     ("workloads", "/workloads"),
@@ -159,8 +209,42 @@ const PAGES: [(&str, &str); 7] = [
         "scale",
         "/workloads/default/pictured%2Ddeployment/scale?replicas=7",
     ),
+    (
+        "move",
+        "/workloads/default/pictured%2Ddeployment/move?from=member1&to=member2",
+    ),
+    (
+        "rollback",
+        "/workloads/default/pictured%2Ddeployment/rollback?revision=1",
+    ),
+    ("policies", "/policies"),
+    ("policy", "/policies/default/pictured"),
+    ("policy-change", "/policies/default/pictured/change"),
+    ("cluster", "/clusters/member1"),
+    ("drain", "/clusters/member1/drain"),
+    ("services", "/services"),
+    ("autoscalers", "/autoscalers"),
+    ("quotas", "/quotas"),
     ("health", "/health"),
 ];
+
+/// One object for each list that has none otherwise, without an effect on other tests.
+fn create_listed_objects(fixture: &CliFixture) {
+    let named = json!({"name": "pictured", "namespace": "default"});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"});
+    let cpu = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 80}}});
+    for object in [
+        json!({"apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
+            "metadata": named, "spec": {"types": ["CrossCluster"], "providerClusters": [{"name": "member1"}]}}),
+        json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA", "metadata": named,
+            "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [cpu]}}),
+        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota", "metadata": named,
+            "spec": {"overall": {"cpu": "1000", "memory": "1Ti"}}}),
+    ] {
+        fixture.create(object);
+    }
+}
 
 // proves: CON-pictures
 #[harness::slow]
@@ -171,6 +255,7 @@ fn every_page_is_pictured_light_and_dark_wide_and_narrow() {
     };
     let fixture = CliFixture::shared();
     create_staged_deployment(&fixture, "pictured");
+    create_listed_objects(&fixture);
     let console = RunningConsole::start(&fixture, "console --listen 127.0.0.1:0");
     let mut browser = Browser::start(&chromium);
     browser.navigate(&console.link);

@@ -3,7 +3,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use client::{ShutdownToken, TaskGroup};
+use client::{Api, ShutdownToken, TaskGroup};
 use karmada_api::cluster::Taint;
 use karmada_api::well_known_keys::TAINT_UNSCHEDULABLE;
 
@@ -62,11 +62,26 @@ impl CordonTarget {
         };
         let tasks = TaskGroup::new(ShutdownToken::new());
         let api = self.control.connect(&tasks)?;
-        let change = |taints: Vec<Taint>| Ok(cordon_change(cluster, taints, unschedulable));
-        let outcome = change_taints(&*api, cluster, self.dry_run, change).await;
+        let outcome = set_unschedulable(&*api, cluster, unschedulable, self.dry_run).await;
         tasks.stop().await;
         outcome
     }
+}
+
+/// Marks a cluster as unschedulable or as schedulable, and returns karmadactl's line about it.
+pub async fn set_unschedulable(
+    api: &dyn Api,
+    cluster: &str,
+    unschedulable: bool,
+    dry_run: bool,
+) -> anyhow::Result<String> {
+    let change = |taints: Vec<Taint>| Ok(cordon_change(cluster, taints, unschedulable));
+    change_taints(api, cluster, dry_run, change).await
+}
+
+/// Whether a cluster with these taints is marked as unschedulable.
+pub fn is_cordoned(taints: &[Taint]) -> bool {
+    taints.iter().any(is_cordon)
 }
 
 fn is_cordon(taint: &Taint) -> bool {
@@ -80,7 +95,7 @@ pub(crate) fn cordon_change(
     unschedulable: bool,
 ) -> TaintChange<String> {
     let verb = if unschedulable { "cordon" } else { "uncordon" };
-    if taints.iter().any(is_cordon) == unschedulable {
+    if is_cordoned(&taints) == unschedulable {
         return TaintChange {
             taints: None,
             outcome: format!("{cluster} cluster already {verb}ed"),

@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup};
+use evictions::EvictedBinding;
 use karmada_api::resources::CLUSTERS;
 use machinery::duration;
-use placements::DrainReport;
+pub use placements::{DrainReport, DrainedTemplate};
 
-use crate::cluster_taints::change_taints;
+use crate::cordon::set_unschedulable;
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
-use crate::{cordon, feature_gate_flags, output, scheduler_flags};
+use crate::scheduler_flags::SchedulerFlagValues;
+use crate::{feature_gate_flags, output, scheduler_flags};
 
 /// Move what runs in a cluster to other clusters.
 ///
@@ -72,8 +74,7 @@ async fn drain(arguments: &DrainArgs, tasks: &TaskGroup) -> anyhow::Result<Drain
     api.get(ResourcePath::object(&CLUSTERS, "", cluster))
         .await?;
     if !arguments.dry_run {
-        let change = |taints| Ok(cordon::cordon_change(cluster, taints, true));
-        output::print_progress(change_taints(&*api, cluster, false, change).await?);
+        output::print_progress(set_unschedulable(&*api, cluster, true, false).await?);
     }
     let report = placements::simulate_without(&*api, cluster, &scheduling).await?;
     let wide = arguments.output == Some(OutputFormat::Wide);
@@ -85,13 +86,33 @@ async fn drain(arguments: &DrainArgs, tasks: &TaskGroup) -> anyhow::Result<Drain
     Ok(report)
 }
 
+/// Evicts what can move.
+async fn evict_leaving(api: &dyn Api, report: &DrainReport) -> anyhow::Result<Vec<EvictedBinding>> {
+    let mut evicted = Vec::new();
+    for template in report.leaving() {
+        evicted.push(evictions::evict(api, &report.cluster, template).await?);
+    }
+    Ok(evicted)
+}
+
+/// Where the templates of a cluster would go without it, with Karmada's defaults of the flags for
+/// scheduling.
+pub async fn plan_drain(api: &dyn Api, cluster: &str) -> anyhow::Result<DrainReport> {
+    placements::simulate_without(api, cluster, &SchedulerFlagValues::default()).await
+}
+
+/// Cordons a cluster and evicts what can move, which then leaves it by itself.
+pub async fn begin_drain(api: &dyn Api, report: &DrainReport) -> anyhow::Result<()> {
+    set_unschedulable(api, &report.cluster, true, false).await?;
+    evict_leaving(api, report).await?;
+    Ok(())
+}
+
 /// Evicts what can move, and waits until it has left, with what was leaving before.
 async fn evict(api: &dyn Api, report: &DrainReport, arguments: &DrainArgs) -> anyhow::Result<()> {
     let cluster = arguments.cluster.as_str();
     let mut evicted = evictions::list_leaving(api, cluster).await?;
-    for template in report.leaving() {
-        evicted.push(evictions::evict(api, cluster, template).await?);
-    }
+    evicted.extend(evict_leaving(api, report).await?);
     evictions::wait_until_left(api, cluster, evicted, arguments.timeout).await?;
     output::print_progress(match report.staying() {
         0 => format!("{cluster} cluster drained"),

@@ -20,24 +20,24 @@ use crate::scheduler_flags::SchedulerFlagValues;
 
 /// The bindings that would move, and those that would stay.
 #[derive(Debug, Serialize)]
-pub(super) struct DrainReport {
-    cluster: String,
-    templates: Vec<DrainedTemplate>,
+pub struct DrainReport {
+    pub cluster: String,
+    pub templates: Vec<DrainedTemplate>,
 }
 
 /// A template in the cluster, with its present and its future placement.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DrainedTemplate {
-    kind: String,
+pub struct DrainedTemplate {
+    pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) namespace: String,
-    name: String,
-    now: Vec<TargetCluster>,
-    then: Vec<TargetCluster>,
+    pub namespace: String,
+    pub name: String,
+    pub now: Vec<TargetCluster>,
+    pub then: Vec<TargetCluster>,
     /// Why it has no other place.
     #[serde(skip_serializing_if = "Option::is_none")]
-    stays: Option<String>,
+    pub stays: Option<String>,
     #[serde(skip)]
     pub(super) binding: String,
     #[serde(skip)]
@@ -167,12 +167,12 @@ impl DrainedTemplate {
 impl DrainReport {
     /// The number of templates that cannot leave the cluster, without the namespaces, which stay
     /// in any case.
-    pub(super) fn staying(&self) -> usize {
+    pub fn staying(&self) -> usize {
         let staying = self.templates.iter().filter(|t| t.stays.is_some());
         staying.filter(|t| !t.is_namespace).count()
     }
 
-    pub(super) fn leaving(&self) -> impl Iterator<Item = &DrainedTemplate> {
+    pub fn leaving(&self) -> impl Iterator<Item = &DrainedTemplate> {
         self.templates.iter().filter(|t| t.stays.is_none())
     }
 

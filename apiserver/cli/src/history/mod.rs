@@ -14,7 +14,10 @@ use serde_json::json;
 use crate::output;
 use crate::printers::{OutputFormat, encode_output, format_table};
 use entries::EntryText;
-use moved_template::{MovedTemplate, TemplateArgs};
+pub use moved_template::MovedTemplate;
+use moved_template::TemplateArgs;
+pub use undo::PlannedUndo;
+pub use undo_plan::last_move;
 
 /// Show who moved a template, and what was repaired in its clusters.
 ///

@@ -1,8 +1,10 @@
 //! Reads the template that a command names, and its history.
 
+use std::sync::Arc;
+
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ResourcePath, TaskGroup};
+use client::{Api, ApiResource, ResourcePath, TaskGroup};
 use karmada_api::names;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use machinery::{Gvk, Gvr, Object};
@@ -25,8 +27,8 @@ pub(super) struct TemplateArgs {
 }
 
 /// A template, as it was read.
-pub(super) struct MovedTemplate {
-    pub(super) api: RemoteApi,
+pub struct MovedTemplate {
+    pub(super) api: Arc<dyn Api>,
     /// The template as the user names it.
     pub(super) text: String,
     pub(super) kind: Gvk,
@@ -43,7 +45,7 @@ impl MovedTemplate {
         let (kind, name) = parse_resource_arg(&arguments.resource)?;
         let config = arguments.control.load_config()?;
         let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
-        let api = RemoteApi::new(config, tasks)?;
+        let api: Arc<dyn Api> = Arc::new(RemoteApi::new(config, tasks)?);
         let served = api.discover().await?.resources;
         let resource = find_resource(&served, kind)?;
         let namespace = match resource.namespaced {
@@ -52,14 +54,23 @@ impl MovedTemplate {
         };
         let object = ResourcePath::object(&resource.resource, &namespace, name);
         let object = api.get(object).await?;
-        let binding_name = names::binding_name(&resource.kind, name);
-        let history = read_history(&api, &namespace, &binding_name).await?;
+        Self::of_template(api, resource, object).await
+    }
+
+    /// Reads the history of a template.
+    pub async fn of_template(
+        api: Arc<dyn Api>,
+        resource: &ApiResource,
+        object: Object,
+    ) -> anyhow::Result<Self> {
+        let binding_name = names::binding_name(&resource.kind, object.name());
+        let history = read_history(&*api, object.namespace(), &binding_name).await?;
         Ok(Self {
-            text: format!("{}/{name}", resource.kind.to_lowercase()),
+            text: format!("{}/{}", resource.kind.to_lowercase(), object.name()),
             kind: resource.resource.with_kind(&*resource.kind),
+            namespace: object.namespace().to_owned(),
             object,
             api,
-            namespace,
             binding_name,
             history,
         })

@@ -1,7 +1,9 @@
 //! Writes the placement before the last move of a template back.
 
+use std::sync::Arc;
+
 use anyhow::{Context, bail, ensure};
-use client::{Api, ResourcePath, WriteOptions};
+use client::{ResourcePath, WriteOptions};
 use karmada_api::history::TemplateHistory;
 use karmada_api::policy::ImplicitPriority;
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES};
@@ -9,7 +11,7 @@ use karmada_api::well_known_keys::{
     APPLIED_PLACEMENT, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME,
     POLICY_NAMESPACE,
 };
-use karmada_api::{Cluster, Placement, PropagationPolicy, ResourceBinding};
+use karmada_api::{Cluster, Placement, PropagationPolicy, ResourceBinding, TargetCluster};
 use machinery::{Gvk, Gvr, Object};
 use serde_json::json;
 
@@ -29,44 +31,39 @@ struct BindingPolicy {
     object: Object,
 }
 
-pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Result<()> {
-    let unmoved = || format!("{} has not moved", template.text);
-    let history = template.history.as_ref().with_context(unmoved)?;
-    let history = history.decode::<TemplateHistory>()?;
-    let entry = last_move(&history).with_context(unmoved)?;
-    let clusters: Vec<UndoCluster> = list_all(&template.api, &CLUSTERS, "")
-        .await?
-        .iter()
-        .filter_map(|object| {
-            let cluster = object.decode::<Cluster>().ok()?;
-            let is_leaving = object.meta().deleting;
-            Some(UndoCluster::new(object.name(), &cluster, is_leaving))
-        })
-        .collect();
-    let refusal = || format!("{} cannot be moved back", template.text);
-    let binding = template.binding().await?;
-    let view = binding.decode::<ResourceBinding>()?;
-    let plan = plan_undo(entry, &view, &clusters).with_context(refusal)?;
-    let mut restored_policy = None;
-    if let Some(placement) = &plan.placement {
-        let restored = retry_on_conflict(|| async {
-            let policy = template.changed_policy(&binding, &view).await;
-            let policy = policy.with_context(refusal)?;
-            // A refusal for the binding has to come before the policy is written.
-            template.restore_binding(&plan, true).await?;
-            template.restore_policy(&policy, placement, dry_run).await?;
-            Ok(policy.object.meta().key())
-        });
-        restored_policy = Some(restored.await?);
+/// The undo of the last move of a template.
+pub struct PlannedUndo {
+    binding: Object,
+    view: Arc<ResourceBinding>,
+    plan: UndoPlan,
+}
+
+impl PlannedUndo {
+    pub fn clusters_before(&self) -> &[TargetCluster] {
+        &self.view.spec.clusters
     }
-    template.restore_binding(&plan, dry_run).await?;
+
+    pub fn clusters_after(&self) -> &[TargetCluster] {
+        &self.plan.clusters
+    }
+
+    /// All that it writes, and the state that it is about.
+    pub fn content(&self) -> String {
+        let (before, plan) = (self.clusters_before(), &self.plan);
+        json!([self.binding.uid(), before, plan.clusters, plan.placement]).to_string()
+    }
+}
+
+pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Result<()> {
+    let planned = template.plan_undo().await?;
+    let restored_policy = template.undo(&planned, dry_run).await?;
     let suffix = if dry_run { " (dry run)" } else { "" };
     if let Some(name) = restored_policy {
         output::print_line(format!(
             "the former placement returned to policy {name}{suffix}"
         ));
     }
-    let clusters = format_clusters(&plan.clusters, false);
+    let clusters = format_clusters(planned.clusters_after(), false);
     output::print_line(format!(
         "{} moved back to {clusters}{suffix}",
         template.text
@@ -75,6 +72,58 @@ pub(super) async fn undo(template: &MovedTemplate, dry_run: bool) -> anyhow::Res
 }
 
 impl MovedTemplate {
+    /// How the last move is undone. The error says why it cannot be.
+    pub async fn plan_undo(&self) -> anyhow::Result<PlannedUndo> {
+        let unmoved = || format!("{} has not moved", self.text);
+        let history = self.history.as_ref().with_context(unmoved)?;
+        let history = history.decode::<TemplateHistory>()?;
+        let entry = last_move(&history).with_context(unmoved)?;
+        let clusters: Vec<UndoCluster> = list_all(&*self.api, &CLUSTERS, "")
+            .await?
+            .iter()
+            .filter_map(|object| {
+                let cluster = object.decode::<Cluster>().ok()?;
+                let is_leaving = object.meta().deleting;
+                Some(UndoCluster::new(object.name(), &cluster, is_leaving))
+            })
+            .collect();
+        let binding = self.binding().await?;
+        let view = binding.decode::<ResourceBinding>()?;
+        let plan = plan_undo(entry, &view, &clusters);
+        Ok(PlannedUndo {
+            plan: plan.with_context(|| self.refusal())?,
+            binding,
+            view,
+        })
+    }
+
+    fn refusal(&self) -> String {
+        format!("{} cannot be moved back", self.text)
+    }
+
+    /// Undoes the last move as it was planned, and returns the name of the policy that gets its former
+    /// placement, if one does.
+    pub async fn undo(
+        &self,
+        planned: &PlannedUndo,
+        dry_run: bool,
+    ) -> anyhow::Result<Option<String>> {
+        let mut restored_policy = None;
+        if let Some(placement) = &planned.plan.placement {
+            let restored = retry_on_conflict(|| async {
+                let policy = self.changed_policy(&planned.binding, &planned.view).await;
+                let policy = policy.with_context(|| self.refusal())?;
+                // A refusal for the binding has to come before the policy is written.
+                self.restore_binding(&planned.plan, true).await?;
+                self.restore_policy(&policy, placement, dry_run).await?;
+                Ok(policy.object.meta().key())
+            });
+            restored_policy = Some(restored.await?);
+        }
+        self.restore_binding(&planned.plan, dry_run).await?;
+        Ok(restored_policy)
+    }
+
     /// The policy whose change moved the template. One that places other templates too, or does not
     /// say what the binding has, is refused.
     async fn changed_policy(
@@ -122,8 +171,8 @@ impl MovedTemplate {
 
     /// How many templates a policy places.
     async fn count_placed_by(&self, label: &str, id: &str) -> anyhow::Result<usize> {
-        let mut bindings = list_all(&self.api, &BINDINGS, "").await?;
-        bindings.extend(list_all(&self.api, &CLUSTER_BINDINGS, "").await?);
+        let mut bindings = list_all(&*self.api, &BINDINGS, "").await?;
+        bindings.extend(list_all(&*self.api, &CLUSTER_BINDINGS, "").await?);
         let placed = bindings
             .iter()
             .filter(|binding| binding.meta().label(label) == Some(id));

@@ -34,7 +34,7 @@ impl UndoCluster {
 }
 
 /// The last move of a history.
-pub(super) fn last_move(history: &TemplateHistory) -> Option<&HistoryEntry> {
+pub fn last_move(history: &TemplateHistory) -> Option<&HistoryEntry> {
     let mut entries = history.entries.iter();
     entries.find(|entry| entry.entry_type == HistoryEntryType::Placement)
 }

@@ -28,9 +28,10 @@ use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
 use inputs::ChangedObject;
 pub(crate) use policies::{DefaultPolicyNamespace, PlannedDocuments};
-pub use policies::{parse_policy, policy_kind, policy_manifest};
+pub use policies::{parse_policy, policy_document, policy_kind, policy_manifest};
 use report::{PlanReport, TemplatePlacementReport};
 use rollout_policies::RolloutPolicyChanges;
+use templates::TemplateChangeReport;
 
 /// The exit code when a template would move.
 const EXIT_MOVES: u8 = 1;
@@ -245,6 +246,17 @@ pub async fn plan_placement(
     let inputs = Box::pin(inputs::collect_template_inputs(api, kind, template, gates)).await?;
     let plan = report::plan_report(&inputs, &SchedulerFlagValues::default(), gates);
     Ok(plan.templates.into_iter().next())
+}
+
+/// How a changed template would go through its clusters, as lines of text.
+pub async fn plan_template(api: &dyn Api, template: Value) -> anyhow::Result<Vec<String>> {
+    let namespace = DefaultPolicyNamespace {
+        flag: None,
+        default: "",
+    };
+    let reports = templates::plan_templates(api, vec![template], namespace).await?;
+    let lines = reports.iter().flat_map(TemplateChangeReport::lines);
+    Ok(lines.collect())
 }
 
 /// The templates that would move if the controllers of this version ran on the server with

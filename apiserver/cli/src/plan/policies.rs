@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
 use machinery::Object;
 use serde_json::{Value, json};
 
@@ -10,8 +11,14 @@ use crate::manifest_files;
 
 const POLICY_KIND: &str = "PropagationPolicy";
 const CLUSTER_POLICY_KIND: &str = "ClusterPropagationPolicy";
-/// kubectl's copy of what was applied last.
-const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The labels and annotations of policies that the server and tools write.
+const SERVER_METADATA: [(&str, &[&str]); 2] = [
+    ("labels", &[POLICY_ID, CLUSTER_POLICY_ID]),
+    (
+        "annotations",
+        &["kubectl.kubernetes.io/last-applied-configuration"],
+    ),
+];
 
 /// The namespace of policies and templates without one.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +64,20 @@ impl PlannedDocuments {
 pub fn parse_policy(text: &str) -> anyhow::Result<Value> {
     let mut documents = PlannedDocuments::default();
     documents.add(manifest_files::parse_documents(text)?)?;
+    let has_others = !documents.rollout_policies.is_empty() || !documents.templates.is_empty();
     match <[Value; 1]>::try_from(documents.policies) {
-        Ok([policy]) if documents.templates.is_empty() => Ok(policy),
+        Ok([policy]) if !has_others => Ok(policy),
         _ => bail!("one policy is planned at a time, and nothing else"),
     }
 }
 
-/// A policy as its owner would write it, in YAML: without what servers and tools keep in it.
+/// A policy in YAML, as [`policy_document`] has it.
 pub fn policy_manifest(policy: &Object) -> anyhow::Result<String> {
+    Ok(serde_saphyr::to_string(&policy_document(policy)?)?)
+}
+
+/// A policy as its owner would write it: without what servers and tools keep in it.
+pub fn policy_document(policy: &Object) -> anyhow::Result<Value> {
     let mut value = policy.value()?;
     let metadata = &value["metadata"];
     let mut own = json!({});
@@ -73,12 +86,19 @@ pub fn policy_manifest(policy: &Object) -> anyhow::Result<String> {
             own[field] = field_value.clone();
         }
     }
-    if let Some(annotations) = own["annotations"].as_object_mut() {
-        annotations.remove(LAST_APPLIED_CONFIGURATION);
+    for (field, keys) in SERVER_METADATA {
+        let Some(Value::Object(entries)) = own.get_mut(field) else {
+            continue;
+        };
+        entries.retain(|key, _| !keys.contains(&key.as_str()));
+        if entries.is_empty()
+            && let Some(own) = own.as_object_mut()
+        {
+            own.remove(field);
+        }
     }
-    let manifest = json!({"apiVersion": "policy.karmada.io/v1alpha1",
-        "kind": policy_kind(policy.namespace()), "metadata": own, "spec": value["spec"].take()});
-    Ok(serde_saphyr::to_string(&manifest)?)
+    Ok(json!({"apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": policy_kind(policy.namespace()), "metadata": own, "spec": value["spec"].take()}))
 }
 
 /// The kind of the policies of a namespace; of cluster policies for an empty one.
@@ -225,6 +245,20 @@ mod tests {
         assert_eq!(kinds, [1, 2, 1]);
         let rollout = document("rollout.flotilla.io/v1alpha1", "Rollout");
         assert!(check_document(&rollout).is_err());
+    }
+
+    #[test]
+    fn the_document_of_a_policy_is_what_its_owner_wrote() {
+        let applied = "kubectl.kubernetes.io/last-applied-configuration";
+        let policy = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "labels": {POLICY_ID: "p", "team": "a"}, "annotations": {applied: "{}"}, "managedFields": [{}]},
+            "spec": {"priority": 1}, "status": {}});
+        let policy = Object::from_value(&policy).unwrap();
+        let expected = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"team": "a"}}, "spec": {"priority": 1}});
+        assert_eq!(policy_document(&policy).unwrap(), expected);
+        let manifest = policy_manifest(&policy).unwrap();
+        assert_eq!(parse_policy(&manifest).unwrap(), expected);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ::rollout::{
-    CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, preview_rollout, verified_content,
+    CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, is_outside_revisions,
+    preview_rollout, verified_content,
 };
 use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
@@ -276,6 +277,7 @@ async fn add_differences(
             .push(cluster.name.clone());
     }
     let mut differences = Vec::new();
+    let changed = revision_content(&template.tree);
     for (revision, clusters) in by_revision {
         let at = ResourcePath::object(&CONTROLLER_REVISIONS, binding.namespace(), revision);
         let object = api.get(at).await?;
@@ -283,11 +285,22 @@ async fn add_differences(
         differences.push(RevisionDifference {
             revision: revision.to_owned(),
             clusters,
-            fields: changed_fields(&content["template"], &template.tree),
+            fields: changed_fields(&content["template"], &changed),
         });
     }
     report.differences = differences;
     Ok(())
+}
+
+/// A template without the labels and annotations that no revision has.
+fn revision_content(template: &Value) -> Value {
+    let mut content = template.clone();
+    for map in ["labels", "annotations"] {
+        if let Some(Value::Object(entries)) = content["metadata"].get_mut(map) {
+            entries.retain(|key, _| !is_outside_revisions(key));
+        }
+    }
+    content
 }
 
 fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
@@ -447,7 +460,19 @@ impl TemplateChangeReport {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    // proves: CLI-plan-rollout
+    #[test]
+    fn what_no_revision_has_is_no_change_of_one() {
+        let revision = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"paused": true}});
+        let template = json!({"metadata": {"labels": {"a": "b"},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}, "spec": {"paused": true}});
+        let changed = changed_fields(&revision, &revision_content(&template));
+        assert_eq!(changed, [""; 0]);
+    }
 
     // proves: CLI-plan-rollout
     #[test]

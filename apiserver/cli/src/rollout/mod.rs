@@ -11,7 +11,7 @@ mod undo;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use client::{Api, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
+use client::{ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUTS, RolloutPolicySpec, RolloutStatus};
@@ -24,8 +24,9 @@ use crate::printers::{format_table, single_line};
 pub(crate) use cluster_details::{BEING_DELETED, batch_text, reason_text};
 pub use cluster_details::{cluster_details, job_details};
 use decisions::{AWAITING_APPROVAL, RolloutChange, StagedTemplate, status_of};
+pub(crate) use template_rollout::TemplateArgs;
+pub use template_rollout::TemplateRollout;
 pub use template_rollout::patch_rollout;
-pub(crate) use template_rollout::{TemplateArgs, TemplateRollout};
 use tree::format_tree;
 use undo::undo;
 
@@ -179,7 +180,7 @@ impl TemplateRollout {
                 rollout: &rollout,
                 ..self.staged()
             })?;
-            patch_rollout(&self.api, &rollout, change.patch).await?;
+            patch_rollout(&*self.api, &rollout, change.patch).await?;
             Ok(change.outcome)
         })
         .await

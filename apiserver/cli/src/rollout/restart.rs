@@ -1,7 +1,7 @@
 //! Restarts the pods of a template in the stages of its rollout.
 
 use anyhow::ensure;
-use client::{Api, Patch, ResourcePath, WriteOptions};
+use client::{Patch, ResourcePath, WriteOptions};
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
 use serde_json::json;
 

@@ -1,5 +1,7 @@
 //! Reads the Rollout of the template that a command names.
 
+use std::sync::Arc;
+
 use ::rollout::{CONTROLLER_REVISIONS, revision_number};
 use anyhow::{bail, ensure};
 use clap::Args;
@@ -41,8 +43,8 @@ pub(crate) struct TemplateArgs {
 }
 
 /// The Rollout of a template, as it was read.
-pub(crate) struct TemplateRollout {
-    pub(super) api: RemoteApi,
+pub struct TemplateRollout {
+    pub(super) api: Arc<dyn Api>,
     /// The template as the user names it.
     pub(super) text: String,
     pub(super) resource: ApiResource,
@@ -54,7 +56,7 @@ impl TemplateRollout {
     pub(crate) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
         let config = arguments.control.load_config()?;
         let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
-        let api = RemoteApi::new(config, tasks)?;
+        let api: Arc<dyn Api> = Arc::new(RemoteApi::new(config, tasks)?);
         let served = api.discover().await?.resources;
         let named = parse_resource_arg(std::slice::from_ref(&arguments.resource))?;
         let target = ObjectArg::find(&served, named, namespace)?;
@@ -73,13 +75,18 @@ impl TemplateRollout {
             ),
             object => object?,
         };
-        Ok(Self {
-            resource: target.resource,
+        Ok(Self::new(api, target.resource, template, object))
+    }
+
+    /// The Rollout `object` of a template.
+    pub fn new(api: Arc<dyn Api>, resource: ApiResource, template: Object, object: Object) -> Self {
+        Self {
+            text: format!("{}/{}", resource.kind.to_lowercase(), template.name()),
             api,
-            text,
+            resource,
             template,
             object,
-        })
+        }
     }
 
     /// The Rollout and its template, about which a user decides.
@@ -94,7 +101,7 @@ impl TemplateRollout {
     /// Sets fields of the spec that hold whatever has happened since the Rollout was read.
     pub(super) async fn patch_request(&self, spec: Value) -> anyhow::Result<()> {
         let patch = json!({"spec": spec});
-        Ok(patch_rollout(&self.api, &self.object, patch).await?)
+        Ok(patch_rollout(&*self.api, &self.object, patch).await?)
     }
 
     /// The policy that a status names, as it is now.
@@ -112,9 +119,9 @@ impl TemplateRollout {
     }
 
     /// The revisions of the template with their numbers, the oldest first.
-    pub(super) async fn revisions(&self) -> anyhow::Result<Vec<(i64, Object)>> {
+    pub async fn revisions(&self) -> anyhow::Result<Vec<(i64, Object)>> {
         let key = names::binding_reference_key(self.object.namespace(), self.object.name());
-        let mut all = list_all(&self.api, &CONTROLLER_REVISIONS, self.object.namespace()).await?;
+        let mut all = list_all(&*self.api, &CONTROLLER_REVISIONS, self.object.namespace()).await?;
         all.retain(|revision| {
             let owner = revision.meta().controller();
             revision.meta().label(REVISION_OF) == Some(&key)

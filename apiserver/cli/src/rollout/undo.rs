@@ -2,7 +2,7 @@
 
 use ::rollout::{is_outside_revisions, verified_content};
 use anyhow::{Context, Error, anyhow, ensure};
-use client::{Api, ResourcePath, WriteOptions};
+use client::{ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::ResourceBinding;
 use karmada_api::resources::{BINDINGS, CUSTOMIZATIONS};
@@ -16,26 +16,14 @@ use crate::output;
 
 /// Writes the template of a rollout back from the revision with a number, or from the one before.
 pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyhow::Result<()> {
-    let revisions = rollout.revisions().await?;
-    let (number, revision) = match number {
-        Some(number) => revisions
-            .iter()
-            .find(|(other, _)| *other == number)
-            .with_context(|| format!("unable to find specified revision {number} in history"))?,
-        None => revisions
-            .iter()
-            .rev()
-            .nth(1)
-            .with_context(|| format!("no rollout history found for {}", rollout.text))?,
-    };
-    let mut content = verified_content(rollout.object.name(), revision).map_err(Error::msg)?;
-    let tree = content["template"].take();
-    ensure!(
-        tree["metadata"].is_object(),
-        "the controllerrevision {} has no template",
-        revision.name()
-    );
-    let is_written = retry_on_conflict(|| rollout.write_content(&tree));
+    let (number, content) = rollout.read_revision(number).await?;
+    let is_written = retry_on_conflict(|| async {
+        let Some(template) = rollout.revised(&content).await? else {
+            return Ok(false);
+        };
+        rollout.write_template(template).await?;
+        Ok(true)
+    });
     let outcome = match is_written.await? {
         true => "rolled back to",
         false => "already has",
@@ -45,8 +33,34 @@ pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyh
 }
 
 impl TemplateRollout {
-    /// Writes the content of a revision into the template as it is now, unless it has it.
-    async fn write_content(&self, content: &Value) -> anyhow::Result<bool> {
+    /// The number and the content of a revision, by default of the one before the last.
+    pub async fn read_revision(&self, number: Option<i64>) -> anyhow::Result<(i64, Value)> {
+        let revisions = self.revisions().await?;
+        let (number, revision) = match number {
+            Some(number) => revisions
+                .iter()
+                .find(|(other, _)| *other == number)
+                .with_context(|| {
+                    format!("unable to find specified revision {number} in history")
+                })?,
+            None => revisions
+                .iter()
+                .rev()
+                .nth(1)
+                .with_context(|| format!("no rollout history found for {}", self.text))?,
+        };
+        let mut content = verified_content(self.object.name(), revision).map_err(Error::msg)?;
+        let tree = content["template"].take();
+        ensure!(
+            tree["metadata"].is_object(),
+            "the controllerrevision {} has no template",
+            revision.name()
+        );
+        Ok((*number, tree))
+    }
+
+    /// The template as it is now, with the content of a revision; `None` if it has it.
+    pub async fn revised(&self, content: &Value) -> anyhow::Result<Option<Value>> {
         let at = ResourcePath::of_object(&self.resource.resource, &self.template);
         let template = self.api.get(at).await?;
         ensure!(
@@ -56,18 +70,21 @@ impl TemplateRollout {
         );
         let tree = self.with_replicas_of(&template, content.clone()).await?;
         let current = template.value()?;
-        let body = revised_template(current.clone(), tree);
-        if body == current {
-            return Ok(false);
-        }
+        let revised = revised_template(current.clone(), tree);
+        Ok((revised != current).then_some(revised))
+    }
+
+    /// Writes the template over the version that it was revised from.
+    pub async fn write_template(&self, template: Value) -> anyhow::Result<()> {
+        let at = ResourcePath::of_object(&self.resource.resource, &self.template);
         let options = WriteOptions::default();
-        self.api.update(at, body.into(), &options).await?;
-        Ok(true)
+        self.api.update(at, template.into(), &options).await?;
+        Ok(())
     }
 
     /// The content of a revision, which has no replicas, with those of a template.
     async fn with_replicas_of(&self, template: &Object, tree: Value) -> anyhow::Result<Value> {
-        let customizations = list_all(&self.api, &CUSTOMIZATIONS, "").await?;
+        let customizations = list_all(&*self.api, &CUSTOMIZATIONS, "").await?;
         let interpreter =
             ResourceInterpreter::from_customizations(&customizations, LuaLimits::default());
         let Gvr { group, version, .. } = self.resource.resource.clone();

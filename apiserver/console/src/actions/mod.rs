@@ -3,11 +3,15 @@
 //!
 //! request ──► [`Action`] ──► [`planned_action::PlannedAction::plan`] ──► page with the plan ──form──► the same plan again ──► write
 
+mod cluster_actions;
+mod move_workload;
 mod placement_table;
 mod planned_action;
 mod policy_change;
 mod rollout_decision;
 mod scale;
+mod undo_move;
+mod undo_rollout;
 
 use anyhow::{Context, ensure};
 use flotilla_cli::conflicts::retry_on_conflict;
@@ -16,10 +20,14 @@ use maud::{Markup, html};
 
 use crate::pages::{PageContext, action_layout, notice, object_key};
 use crate::query::QueryParameters;
+use cluster_actions::{Cordon, Drain};
+use move_workload::MoveWorkload;
 use planned_action::{ActionPlan, PlannedAction};
 use policy_change::PolicyChange;
 use rollout_decision::{DecisionKind, RolloutDecision};
 use scale::Scale;
+use undo_move::UndoMove;
+use undo_rollout::UndoRollout;
 
 /// A change that a path and its parameters name.
 pub(crate) struct Action(Box<dyn PlannedAction>);
@@ -37,6 +45,20 @@ impl Action {
                     "pause" => decision(DecisionKind::Pause),
                     "resume" => decision(DecisionKind::Resume),
                     "scale" => Box::new(Scale::new(key, parameters.get("replicas"))),
+                    "move" => Box::new(MoveWorkload::new(key, parameters)),
+                    "undo" => Box::new(UndoMove { key }),
+                    "rollback" => Box::new(UndoRollout::new(key, parameters.get("revision"))),
+                    _ => return None,
+                }
+            }
+            ["clusters", cluster, action] => {
+                let cluster = cluster.to_owned();
+                match action {
+                    "cordon" | "uncordon" => Box::new(Cordon {
+                        cluster,
+                        unschedulable: action == "cordon",
+                    }),
+                    "drain" => Box::new(Drain { cluster }),
                     _ => return None,
                 }
             }

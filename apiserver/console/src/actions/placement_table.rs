@@ -1,5 +1,6 @@
 //! Tables of the placements that a plan changes.
 
+use flotilla_cli::drain::DrainReport;
 use flotilla_cli::placement_text::format_clusters;
 use flotilla_cli::plan::report::{PlanReport, TemplatePlacementReport};
 use karmada_api::TargetCluster;
@@ -12,13 +13,13 @@ use crate::pages::counted;
 const MAX_TEMPLATES: usize = 200;
 
 /// The replicas of one template by cluster.
-pub(super) fn replica_table(placement: &TemplatePlacementReport) -> Markup {
+pub(super) fn replica_table(before: &[TargetCluster], after: &[TargetCluster]) -> Markup {
     let replicas = |targets: &[TargetCluster], name: &str| {
         let target = targets.iter().find(|target| target.name == name);
         target.map(|target| target.replicas)
     };
-    let mut names: Vec<&str> = placement.now.iter().map(|target| &*target.name).collect();
-    names.extend(placement.then.iter().map(|target| &*target.name));
+    let mut names: Vec<&str> = before.iter().map(|target| &*target.name).collect();
+    names.extend(after.iter().map(|target| &*target.name));
     names.sort_unstable();
     names.dedup();
     let text = |replicas: Option<i64>| replicas.map_or("–".to_owned(), |n| n.to_string());
@@ -34,7 +35,7 @@ pub(super) fn replica_table(placement: &TemplatePlacementReport) -> Markup {
             }
             tbody {
                 @for name in names {
-                    @let (now, then) = (replicas(&placement.now, name), replicas(&placement.then, name));
+                    @let (now, then) = (replicas(before, name), replicas(after, name));
                     tr .chosen[now != then] {
                         th scope="row" .name { (name) }
                         td .number { (text(now)) }
@@ -66,30 +67,72 @@ pub(super) fn policy_effect(report: &PlanReport) -> Markup {
     }
 }
 
+/// A template of a plan, as a row of a table.
+struct PlannedRow<'a> {
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    now: &'a [TargetCluster],
+    /// `None`: it stays.
+    then: Option<&'a [TargetCluster]>,
+    note: String,
+}
+
 fn template_table(templates: &[&TemplatePlacementReport]) -> Markup {
+    let rows = templates.iter().map(|template| PlannedRow {
+        kind: &template.kind,
+        namespace: &template.namespace,
+        name: &template.name,
+        now: &template.now,
+        then: template.moves.then_some(&*template.then),
+        note: template.note(),
+    });
+    planned_table(rows.take(MAX_TEMPLATES))
+}
+
+/// The templates of a cluster that is drained.
+pub(super) fn drain_table(report: &DrainReport) -> Markup {
+    let rows = report.templates.iter().map(|template| PlannedRow {
+        kind: &template.kind,
+        namespace: &template.namespace,
+        name: &template.name,
+        now: &template.now,
+        then: template.stays.is_none().then_some(&*template.then),
+        note: template.stays.clone().unwrap_or_default(),
+    });
+    let further = report.templates.len().saturating_sub(MAX_TEMPLATES);
+    html! {
+        (planned_table(rows.take(MAX_TEMPLATES)))
+        @if further > 0 { p .muted { (counted(further, "further template")) } }
+    }
+}
+
+fn planned_table<'a>(rows: impl Iterator<Item = PlannedRow<'a>>) -> Markup {
     html! {
         div .scroll role="region" aria-label="Templates" tabindex="0" {
-            table {
+            table .listed {
                 caption .visually-hidden { "Templates" }
                 thead {
                     tr { @for title in ["Template", "Now", "Then", "Note"] { th scope="col" { (title) } } }
                 }
                 tbody {
-                    @for template in templates.iter().take(MAX_TEMPLATES) {
-                        tr .chosen[template.moves] {
+                    @for row in rows {
+                        tr .chosen[row.then.is_some()] {
                             th scope="row" {
-                                (template.name)
+                                span .name title=(row.name) { (row.name) }
                                 span .muted.line {
-                                    (template.kind)
-                                    @if !template.namespace.is_empty() { " in " (template.namespace) }
+                                    (row.kind)
+                                    @if !row.namespace.is_empty() { " in " (row.namespace) }
                                 }
                             }
-                            td { (format_clusters(&template.now, false)) }
-                            td {
-                                @if template.moves { (format_clusters(&template.then, false)) }
-                                @else { span .muted { "stays" } }
+                            td data-title="Now" { (format_clusters(row.now, false)) }
+                            td data-title="Then" {
+                                @match row.then {
+                                    Some(then) => (format_clusters(then, false)),
+                                    None => span .muted { "stays" },
+                                }
                             }
-                            td .reason { (clipped(&template.note())) }
+                            td .reason data-title="Note" { (clipped(&row.note)) }
                         }
                     }
                 }

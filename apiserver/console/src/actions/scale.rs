@@ -90,7 +90,7 @@ impl PlannedAction for Scale {
             version: text_digest(&state.to_string()),
             effect: html! {
                 p { "The template gets " strong { (replicas) } " replicas instead of " (before) "." }
-                (replica_table(&placement))
+                (replica_table(&placement.now, &placement.then))
             },
             warnings: placement.held.or(placement.failure).into_iter().collect(),
             write: Box::pin(async move {

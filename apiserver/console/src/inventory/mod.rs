@@ -3,10 +3,13 @@
 //!
 //! server ──list, watch──► [`projection::Projection`] of Clusters, bindings, Rollouts, … ──► [`Inventory`] ──► pages
 
+mod autoscaler_rows;
 mod cluster_row;
 mod policy_rows;
 mod projection;
+mod quota_rows;
 mod resource_row;
+mod service_rows;
 mod workload_row;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,11 +23,14 @@ use machinery::Gvr;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+pub(crate) use autoscaler_rows::AUTOSCALERS;
 pub(crate) use cluster_row::{ClusterRow, ResourceShare};
 pub(crate) use policy_rows::{POLICIES_BY_SCOPE, describe_placement, describe_selector};
 pub(crate) use projection::ObjectKey;
 use projection::{Projection, ProjectionSink};
+pub(crate) use quota_rows::QUOTA_LIST;
 pub(crate) use resource_row::{ListedResource, ResourceRow, RowCell};
+pub(crate) use service_rows::SHARED_SERVICES;
 pub(crate) use workload_row::{RolloutRow, WorkloadHealth, WorkloadRow, policy_text};
 
 /// How long a page waits for the first list of a resource.
@@ -121,6 +127,11 @@ impl Inventory {
     /// All clusters by name.
     pub(crate) fn clusters(&self) -> Vec<Arc<ClusterRow>> {
         self.clusters.read(|rows| rows.values().cloned().collect())
+    }
+
+    pub(crate) fn cluster(&self, name: &str) -> Option<Arc<ClusterRow>> {
+        let key = (String::new(), name.to_owned());
+        self.clusters.read(|rows| rows.get(&key).cloned())
     }
 
     /// Calls `visit` with each workload, by namespace and name of its binding; those without a namespace

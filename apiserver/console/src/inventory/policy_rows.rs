@@ -28,7 +28,9 @@ pub(crate) static POLICIES_BY_SCOPE: [ListedResource; 2] = [
 
 fn policy_row(object: &Object) -> Option<ResourceRow> {
     let spec = &object.decode::<PropagationPolicy>().ok()?.spec;
-    let selectors = spec.resource_selectors.iter().map(describe_selector);
+    let namespace = object.namespace();
+    let selectors = spec.resource_selectors.iter();
+    let selectors = selectors.map(|selector| describe_selector(selector, namespace));
     let cells = vec![
         abbreviated(selectors.collect()),
         abbreviated(describe_placement(&spec.placement)),
@@ -40,8 +42,9 @@ fn policy_row(object: &Object) -> Option<ResourceRow> {
     ))
 }
 
-/// The objects that a selector selects, such as `Deployment web` or `every ConfigMap`.
-pub(crate) fn describe_selector(selector: &ResourceSelector) -> String {
+/// The objects that a selector of a policy selects, such as `Deployment web` or `every ConfigMap`. The
+/// namespace of the policy is not repeated.
+pub(crate) fn describe_selector(selector: &ResourceSelector, policy_namespace: &str) -> String {
     let kind = &selector.kind;
     let objects = match (&*selector.name, &selector.label_selector) {
         ("", None) => format!("every {kind}"),
@@ -50,6 +53,7 @@ pub(crate) fn describe_selector(selector: &ResourceSelector) -> String {
     };
     match &*selector.namespace {
         "" => objects,
+        namespace if namespace == policy_namespace => objects,
         namespace => format!("{objects} in {namespace}"),
     }
 }
@@ -173,7 +177,8 @@ mod tests {
             ),
         ] {
             let selector = serde_json::from_value(selector).unwrap();
-            assert_eq!(describe_selector(&selector), text);
+            assert_eq!(describe_selector(&selector, "other"), text);
+            assert!(!describe_selector(&selector, "shop").contains(" in shop"));
         }
         let six = json!(["a", "b", "c", "d", "e", "f"]);
         for (placement, lines) in [

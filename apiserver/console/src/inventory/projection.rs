@@ -146,9 +146,15 @@ impl<T: Send + Sync> ReflectorSink for ProjectionSink<T> {
     }
 
     fn report_health(&mut self, error: Option<&Error>) {
-        let error = error.map(ToString::to_string);
+        let is_unserved = error.is_some_and(Error::is_not_found);
+        let error = error.filter(|_| !is_unserved).map(ToString::to_string);
         let mut state = self.projection.0.write();
-        let has_changed = state.error != error;
+        let has_changed = state.error != error || (is_unserved && !state.is_listed);
+        if is_unserved {
+            // There are no objects of a resource that the server does not serve.
+            state.rows.clear();
+            state.is_listed = true;
+        }
         state.error = error;
         drop(state);
         if has_changed {

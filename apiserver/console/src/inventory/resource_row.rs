@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use machinery::{Gvr, Object};
 
+use super::cluster_row::ResourceShare;
 use super::projection::ProjectFunc;
 
 /// The lines of a cell that are kept; the last one counts the others.
@@ -23,6 +24,8 @@ pub(crate) enum RowCell {
     Number(usize),
     /// Clusters, each with a number of things.
     Clusters(Vec<(Arc<str>, i64)>),
+    /// Resources, each with the share that is used.
+    Shares(Vec<(String, ResourceShare)>),
 }
 
 #[derive(Debug)]

@@ -28,11 +28,7 @@ pub(super) fn share_bar(
         };
     };
     let percent = share.percent();
-    let tone = match percent {
-        FULL_PERCENT.. => "full",
-        BUSY_PERCENT.. => "busy",
-        _ => "calm",
-    };
+    let tone = share_tone(percent);
     let (allocated, all) = (text(share.allocated), text(share.allocatable));
     html! {
         div .share {
@@ -40,6 +36,15 @@ pub(super) fn share_bar(
             span .amount { (allocated) span .of { " of " (all) } }
             (percent_bar(percent, tone, &format!("{name}: {allocated} of {all} are requested, {percent} %")))
         }
+    }
+}
+
+/// The color of a bar: a nearly full one is a warning.
+pub(super) fn share_tone(percent: u8) -> &'static str {
+    match percent {
+        FULL_PERCENT.. => "full",
+        BUSY_PERCENT.. => "busy",
+        _ => "calm",
     }
 }
 

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::bars::share_bar;
 use super::layout::{Navigation, PageParts};
 use super::markup::{
-    badge, bytes, cores, counted, empty_state, grouped, remarks, replica_count, units,
+    badge, bytes, cluster_path, cores, counted, empty_state, grouped, remarks, replica_count, units,
 };
 use crate::console::Console;
 use crate::inventory::{ClusterLoad, ClusterRow};
@@ -55,7 +55,7 @@ pub(super) fn content(console: &Console, as_table: bool) -> Markup {
     }
 }
 
-fn readiness(cluster: &ClusterRow) -> Markup {
+pub(super) fn readiness(cluster: &ClusterRow) -> Markup {
     match (cluster.is_deleting, cluster.is_ready) {
         (true, _) => badge("warn", "Leaving"),
         (false, true) => badge("good", "Ready"),
@@ -63,17 +63,17 @@ fn readiness(cluster: &ClusterRow) -> Markup {
     }
 }
 
-fn mode(cluster: &ClusterRow) -> &'static str {
+pub(super) fn mode(cluster: &ClusterRow) -> &'static str {
     if cluster.is_pull { "Pull" } else { "Push" }
 }
 
-fn location(cluster: &ClusterRow) -> String {
+pub(super) fn location(cluster: &ClusterRow) -> String {
     let parts = [&*cluster.provider, &*cluster.region];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(" · ")
 }
 
-fn taints(cluster: &ClusterRow) -> Markup {
+pub(super) fn taints(cluster: &ClusterRow) -> Markup {
     html! {
         @if cluster.taints.is_empty() {
             span .muted { "none" }
@@ -91,7 +91,7 @@ fn taints(cluster: &ClusterRow) -> Markup {
     }
 }
 
-fn nodes(cluster: &ClusterRow) -> String {
+pub(super) fn nodes(cluster: &ClusterRow) -> String {
     match cluster.nodes {
         Some((ready, all)) => format!("{} of {} ready", grouped(ready), grouped(all)),
         None => "not reported".to_owned(),
@@ -114,7 +114,7 @@ fn card(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
     html! {
         article .card {
             header {
-                h2 title=(cluster.name) { (cluster.name) }
+                h2 title=(cluster.name) { a href=(cluster_path(&cluster.name, &[], &[])) { (cluster.name) } }
                 (readiness(cluster))
             }
             p .muted {
@@ -156,7 +156,7 @@ fn table(
                 tbody {
                     @for cluster in clusters {
                         tr {
-                            th scope="row" .name title=(cluster.name) { (cluster.name) }
+                            th scope="row" .name title=(cluster.name) { a href=(cluster_path(&cluster.name, &[], &[])) { (cluster.name) } }
                             td title=(cluster.remark) { (readiness(cluster)) }
                             td .version title=(cluster.version) { (cluster.version) }
                             td { (mode(cluster)) }

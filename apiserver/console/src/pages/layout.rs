@@ -10,6 +10,9 @@ pub(crate) enum Navigation {
     Fleet,
     Workloads,
     Policies,
+    Services,
+    Autoscalers,
+    Quotas,
     Health,
     None,
 }
@@ -21,10 +24,13 @@ pub(crate) struct PageContext<'a> {
     pub(crate) session: &'a Session,
 }
 
-const LINKS: [(Navigation, &str, &str); 4] = [
+const LINKS: [(Navigation, &str, &str); 7] = [
     (Navigation::Fleet, "/", "Fleet"),
     (Navigation::Workloads, "/workloads", "Workloads"),
     (Navigation::Policies, "/policies", "Policies"),
+    (Navigation::Services, "/services", "Services"),
+    (Navigation::Autoscalers, "/autoscalers", "Autoscalers"),
+    (Navigation::Quotas, "/quotas", "Quotas"),
     (Navigation::Health, "/health", "Health"),
 ];
 

@@ -87,6 +87,13 @@ pub(crate) fn policy_path(key: &ObjectKey, below: &[&str], parameters: &[(&str, 
     object_path("policies", key, below, parameters)
 }
 
+/// The path of the page of a cluster, and of what is below it.
+pub(crate) fn cluster_path(cluster: &str, below: &[&str], parameters: &[(&str, &str)]) -> String {
+    let path = [&["clusters", cluster], below].concat();
+    let path = &path;
+    Link { path, parameters }.to_string()
+}
+
 fn object_path(
     list: &str,
     (namespace, name): &ObjectKey,

@@ -1,6 +1,8 @@
 //! The pages: what a path shows, and how it is rendered.
 
 mod bars;
+mod cluster;
+mod events;
 mod fleet;
 mod health;
 mod layout;
@@ -20,7 +22,7 @@ use crate::inventory::ObjectKey;
 use crate::query::QueryParameters;
 use layout::PageParts;
 pub(crate) use layout::{Navigation, PageContext, action_layout};
-pub(crate) use markup::{counted, notice, object_key, policy_path, workload_path};
+pub(crate) use markup::{cluster_path, counted, notice, object_key, policy_path, workload_path};
 use resource_list::ListFilter;
 pub(crate) use workload::WorkloadView;
 use workload_list::WorkloadFilter;
@@ -32,6 +34,7 @@ pub(crate) enum Page {
     WorkloadList(WorkloadFilter),
     Workload { key: ObjectKey, note: String },
     Policy { key: ObjectKey, note: String },
+    Cluster { name: String, note: String },
     ResourceList(ListFilter),
     Health,
 }
@@ -84,6 +87,10 @@ impl Page {
                 key: object_key(namespace, name),
                 note: query.get("done").to_owned(),
             },
+            ["clusters", name] => Self::Cluster {
+                name: name.to_owned(),
+                note: query.get("done").to_owned(),
+            },
             ["policies", namespace, name] => Self::Policy {
                 key: object_key(namespace, name),
                 note: query.get("done").to_owned(),
@@ -117,6 +124,7 @@ impl Page {
                 workload::parts(console.inventory.template_name(key), note)
             }
             Self::Policy { key, note } => policy::parts(key, note),
+            Self::Cluster { name, note } => cluster::parts(name, note),
             Self::ResourceList(filter) => resource_list::parts(filter),
             Self::Health => health::parts(),
         }
@@ -132,6 +140,7 @@ pub(crate) async fn render_fragment(page: &Page, console: &Console) -> Fragment 
             Fragment::new(StatusCode::OK, &workload_list::content(console, filter))
         }
         Page::Workload { key, .. } => Fragment::of_result(workload::content(console, key).await),
+        Page::Cluster { name, .. } => Fragment::of_result(cluster::content(console, name).await),
         Page::Policy { key, .. } => Fragment::of_result(policy::content(console, key).await),
         Page::ResourceList(filter) => Fragment::new(
             StatusCode::OK,

@@ -54,7 +54,7 @@ pub(super) async fn content(console: &Console, key: &ObjectKey) -> anyhow::Resul
                 h2 #selects { "Selects" }
                 ul .facts {
                     @for selector in spec.resource_selectors.iter().take(MAX_SELECTORS) {
-                        li { (describe_selector(selector)) }
+                        li { (describe_selector(selector, namespace)) }
                     }
                 }
                 @if further > 0 { p .muted { (counted(further, "further selector")) } }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use super::bars::placement_bar;
+use super::bars::{percent_bar, placement_bar, share_tone};
 use super::layout::{Navigation, PageParts};
 use super::markup::{counted, empty_state, policy_path, remarks};
 use super::pager::{PageSlice, behind_the_last, page_parameter, pager};
 use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::{
-    ListedResource, ObjectKey, POLICIES_BY_SCOPE, PolicyClaims, ResourceRow, RowCell, policy_text,
+    AUTOSCALERS, ListedResource, ObjectKey, POLICIES_BY_SCOPE, PolicyClaims, QUOTA_LIST,
+    ResourceRow, ResourceShare, RowCell, SHARED_SERVICES, policy_text,
 };
 use crate::query::{Link, QueryParameters};
 
@@ -43,7 +44,37 @@ static POLICIES: ResourceList = ResourceList {
     explanation: "A policy says which templates go to which clusters.",
 };
 
-static LISTS: [&ResourceList; 1] = [&POLICIES];
+static SERVICES: ResourceList = ResourceList {
+    path: "services",
+    title: "Services",
+    noun: "service",
+    navigation: Navigation::Services,
+    columns: &["Exposed", "Served by", "Asked by"],
+    resources: &SHARED_SERVICES,
+    explanation: "MultiClusterServices, ServiceExports and ServiceImports share a Service among clusters.",
+};
+
+static SCALERS: ResourceList = ResourceList {
+    path: "autoscalers",
+    title: "Autoscalers",
+    noun: "autoscaler",
+    navigation: Navigation::Autoscalers,
+    columns: &["Scales", "Replicas", "By"],
+    resources: &AUTOSCALERS,
+    explanation: "FederatedHPAs and CronFederatedHPAs scale a workload over all of its clusters.",
+};
+
+static QUOTAS: ResourceList = ResourceList {
+    path: "quotas",
+    title: "Quotas",
+    noun: "quota",
+    navigation: Navigation::Quotas,
+    columns: &["Used", "Assigned to clusters"],
+    resources: &QUOTA_LIST,
+    explanation: "A FederatedResourceQuota bounds what a namespace uses in all clusters.",
+};
+
+static LISTS: [&ResourceList; 4] = [&POLICIES, &SERVICES, &SCALERS, &QUOTAS];
 
 /// The objects of a list that are shown.
 #[derive(Clone, Debug)]
@@ -150,6 +181,13 @@ fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Marku
         true => console.inventory.claims(),
         false => HashMap::new(),
     };
+    let cells = |object: &ListedObject| {
+        let mut cells = object.row.cells.clone();
+        if is_policies {
+            cells.extend(claim_cells(&claims, &object.key));
+        }
+        cells
+    };
     html! {
         div .scroll role="region" aria-label=(list.title) tabindex="0" {
             table .listed {
@@ -174,9 +212,8 @@ fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Marku
                                     @if !object.key.0.is_empty() { " in " (object.key.0) }
                                 }
                             }
-                            @for cell in &object.row.cells { td { (cell_markup(cell)) } }
-                            @if is_policies {
-                                @for cell in claim_cells(&claims, &object.key) { td { (cell_markup(&cell)) } }
+                            @for (title, cell) in list.columns.iter().zip(cells(object)) {
+                                td data-title=(title) { (cell_markup(&cell)) }
                             }
                         }
                     }
@@ -202,11 +239,26 @@ pub(super) fn cell_markup(cell: &RowCell) -> Markup {
                 @for line in lines { span .cell-line { (clipped(line)) } }
             }
             RowCell::Number(number) => (number),
+            RowCell::Shares(shares) => {
+                @for (name, share) in shares { (quota_bar(name, share)) }
+            }
             RowCell::Clusters(clusters) if clusters.is_empty() => span .muted { "none" },
             RowCell::Clusters(clusters) => {
                 (placement_bar(clusters))
                 span .muted.line { (cluster_names(clusters)) }
             }
+        }
+    }
+}
+
+fn quota_bar(name: &str, share: &ResourceShare) -> Markup {
+    let (used, all) = (share.allocated.to_string(), share.allocatable.to_string());
+    let percent = share.percent();
+    html! {
+        div .share.quota {
+            span .name { (name) }
+            span .amount { (used) span .of { " of " (all) } }
+            (percent_bar(percent, share_tone(percent), &format!("{name}: {used} of {all} are used, {percent} %")))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The page of one workload: where it is and why, what overrides change, its rollout and its history.
 
 use flotilla_cli::history::entries::{EntryText, read_history};
+use flotilla_cli::history::last_move;
 use flotilla_cli::rollout::decisions::AWAITING_APPROVAL;
 use flotilla_cli::rollout::{cluster_details, job_details};
 use flotilla_cli::why::inputs::{WhyInputs, collect_inputs};
@@ -15,9 +16,11 @@ use karmada_api::rollout::RolloutStatus;
 use maud::{Markup, html};
 
 use super::bars::percent_bar;
+use super::events::{EventSubject, events_section};
 use super::layout::{Navigation, PageParts};
 use super::markup::{
-    badge, empty_state, grouped, notice, phase_tone, replica_count, workload_path,
+    badge, cluster_path, empty_state, grouped, notice, phase_tone, policy_path, replica_count,
+    workload_path,
 };
 use crate::clipped_text::clipped;
 use crate::console::Console;
@@ -32,11 +35,17 @@ const MAX_OBJECTS: usize = 100;
 const MAX_SCORE: i64 = 100;
 
 /// The outcome of an action, by the word in the address.
-const NOTES: [(&str, &str); 4] = [
+const NOTES: [(&str, &str); 7] = [
     ("approved", "The stage is approved."),
     ("paused", "The rollout is paused."),
     ("resumed", "The rollout is resumed."),
     ("scaled", "The replicas are changed."),
+    ("moved", "The policy is changed; what it places moves now."),
+    ("moved-back", "It returns to its former clusters."),
+    (
+        "rolled-back",
+        "The template has the content of the revision.",
+    ),
 ];
 
 pub(super) fn parts(title: String, note: &str) -> PageParts {
@@ -97,6 +106,13 @@ impl WorkloadView {
 pub(super) async fn content(console: &Console, key: &ObjectKey) -> anyhow::Result<Markup> {
     let view = WorkloadView::read(console, key).await?;
     let history = read_history(&*console.api, &key.0, &key.1).await;
+    let has_moved = history.as_ref().is_ok_and(|history| {
+        let history = history
+            .as_ref()
+            .and_then(|history| history.decode::<TemplateHistory>().ok());
+        history.is_some_and(|history| last_move(&history).is_some())
+    });
+    let events = events_section(&*console.api, event_subjects(&view)).await;
     let template = &view.report.template;
     Ok(html! {
         div .heading.subject {
@@ -106,7 +122,7 @@ pub(super) async fn content(console: &Console, key: &ObjectKey) -> anyhow::Resul
                 @if !template.namespace.is_empty() { " in " (template.namespace) }
             }
         }
-        (actions(&view, key))
+        (actions(&view, key, has_moved))
         (pending(&view.report))
         div .columns {
             (tree_section(&view))
@@ -121,10 +137,30 @@ pub(super) async fn content(console: &Console, key: &ObjectKey) -> anyhow::Resul
                 Err(error) => (notice("warn", "The history cannot be read", &error.to_string())),
             }
         }
+        (events)
     })
 }
 
-fn actions(view: &WorkloadView, key: &ObjectKey) -> Markup {
+/// The objects of the control plane that stand for a workload.
+fn event_subjects(view: &WorkloadView) -> Vec<EventSubject<'_>> {
+    let inputs = &view.inputs;
+    let mut subjects = vec![EventSubject {
+        text: inputs.api_resource.kind.clone(),
+        object: &inputs.template,
+    }];
+    subjects.extend(inputs.binding.iter().map(|(object, _)| EventSubject {
+        text: "Binding".to_owned(),
+        object,
+    }));
+    let works = inputs.works.iter();
+    subjects.extend(works.map(|(cluster, (object, _))| EventSubject {
+        text: format!("Work in {cluster}"),
+        object,
+    }));
+    subjects
+}
+
+fn actions(view: &WorkloadView, key: &ObjectKey, has_moved: bool) -> Markup {
     let status = view.rollout_status();
     let waits = status
         .as_ref()
@@ -149,6 +185,15 @@ fn actions(view: &WorkloadView, key: &ObjectKey) -> Markup {
                 li {
                     a .button href=(workload_path(key, &["scale"], &[("replicas", &replicas.to_string())])) { "Scale" }
                 }
+            }
+            @if view.report.claim.policy.is_some() {
+                li { a .button href=(workload_path(key, &["move"], &[])) { "Move" } }
+            }
+            @if has_moved {
+                li { a .button href=(workload_path(key, &["undo"], &[])) { "Undo the last move" } }
+            }
+            @if status.is_some() {
+                li { a .button href=(workload_path(key, &["rollback"], &[])) { "Roll back" } }
             }
         }
     }
@@ -210,7 +255,8 @@ fn cluster_node(view: &WorkloadView, row: &ClusterRow) -> Markup {
     html! {
         li {
             span .node {
-                span .kind { "Cluster" } " " span .name title=(row.name) { (row.name) }
+                span .kind { "Cluster" } " "
+                a .name title=(row.name) href=(cluster_path(&row.name, &[], &[])) { (row.name) }
                 @if let Some(replicas) = row.replicas { " " span .muted { (replica_count(replicas)) } }
                 @if row.member != "Ready" { " " (badge("bad", "Not ready")) }
             }
@@ -315,7 +361,10 @@ fn why_section(report: &WhyReport) -> Markup {
             h2 #why { "Why it is there" }
             p {
                 @match &report.claim.policy {
-                    Some(policy) => { strong { (policy.to_string()) } ": " (report.claim.why) "." }
+                    Some(policy) => {
+                    a href=(policy_path(&(policy.namespace.clone(), policy.name.clone()), &[], &[])) { (policy.to_string()) }
+                    ": " (report.claim.why) "."
+                }
                     None => { (report.claim.why) "." }
                 }
             }

@@ -176,6 +176,15 @@ struct WorkloadPage {
     states: BTreeMap<WorkloadHealth, usize>,
 }
 
+/// The first templates that are placed on a cluster.
+pub(super) fn placed_workloads(console: &Console, cluster: String) -> Vec<ListedWorkload> {
+    let filter = WorkloadFilter {
+        cluster,
+        ..WorkloadFilter::default()
+    };
+    WorkloadPage::read(console, &filter).rows
+}
+
 /// The first templates that a policy has claimed.
 pub(super) fn claimed_workloads(console: &Console, policy: String) -> Vec<ListedWorkload> {
     let filter = WorkloadFilter {

@@ -4,15 +4,10 @@ use http::StatusCode;
 use karmada_api::rollout::ROLLOUTS;
 use serde_json::json;
 
-use super::fixture::{ConsoleFixture, DEPLOYMENTS, ReceivedPage, claimed_fleet, fleet};
+use super::fixture::{ConsoleFixture, DEPLOYMENTS, claimed_fleet, fleet};
 
 const APPROVE: &str = "/workloads/shop/web%2Ddeployment/approve?stage=everywhere";
 const SCALE: &str = "/workloads/shop/web%2Ddeployment/scale";
-
-fn form(plan: &ReceivedPage, more: &str) -> String {
-    let (token, version) = (plan.field("token"), plan.field("version"));
-    format!("token={token}&version={version}{more}")
-}
 
 // proves: CON-plan-first, CON-approve
 #[tokio::test]
@@ -31,7 +26,7 @@ async fn a_stage_is_approved_as_its_plan_says() {
     assert!(plan.text.contains(title), "{}", plan.text);
     assert!(plan.text.contains(">Back to web</a>"), "{}", plan.text);
     assert_eq!(fixture.api.writes(), []);
-    let form = form(&plan, "&stage=everywhere");
+    let form = ConsoleFixture::plan_form(&plan, "&stage=everywhere");
     let done = fixture.post(APPROVE, &cookie, &form).await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
     assert_eq!(
@@ -63,7 +58,7 @@ async fn a_plan_that_is_out_of_date_writes_nothing() {
         .unwrap();
     changed["status"]["targetRevision"] = json!("web-3");
     fixture.api.seed(&ROLLOUTS, changed);
-    let form = form(&plan, "&stage=everywhere");
+    let form = ConsoleFixture::plan_form(&plan, "&stage=everywhere");
     let page = fixture.post(APPROVE, &cookie, &form).await;
     assert_eq!(page.status, StatusCode::CONFLICT);
     assert!(
@@ -85,7 +80,7 @@ async fn news_of_a_status_stop_no_plan() {
     let mut rollout = rollout.unwrap();
     rollout["status"]["conditions"] = json!([]);
     fixture.api.seed(&ROLLOUTS, rollout);
-    let approved = form(&plan, "&stage=everywhere");
+    let approved = ConsoleFixture::plan_form(&plan, "&stage=everywhere");
     let done = fixture.post(APPROVE, &cookie, &approved).await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
 
@@ -93,7 +88,7 @@ async fn news_of_a_status_stop_no_plan() {
     let mut template = fixture.api.get_object(&DEPLOYMENTS, "shop", "web").unwrap();
     template["status"]["readyReplicas"] = json!(1);
     fixture.api.seed(&DEPLOYMENTS, template);
-    let scaled = form(&plan, "&replicas=0");
+    let scaled = ConsoleFixture::plan_form(&plan, "&replicas=0");
     let done = fixture.post(SCALE, &cookie, &scaled).await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
 }
@@ -133,7 +128,7 @@ async fn replicas_are_planned_and_then_written() {
             .contains("<caption class=\"visually-hidden\">Replicas by cluster")
     );
     assert_eq!(fixture.api.writes(), []);
-    let form = form(&plan, "&replicas=9");
+    let form = ConsoleFixture::plan_form(&plan, "&replicas=9");
     let done = fixture.post(SCALE, &cookie, &form).await;
     assert_eq!(
         done.location(),

@@ -164,6 +164,12 @@ impl ConsoleFixture {
         format!("token={token}&manifest={manifest}")
     }
 
+    /// The form of a plan without a policy, with more fields.
+    pub(super) fn plan_form(plan: &ReceivedPage, more: &str) -> String {
+        let (token, version) = (plan.field("token"), plan.field("version"));
+        format!("token={token}&version={version}{more}")
+    }
+
     pub(super) async fn post(&self, path: &str, cookie: &str, form: &str) -> ReceivedPage {
         self.send(form_request(path, cookie, form)).await
     }

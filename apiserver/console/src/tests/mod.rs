@@ -2,7 +2,11 @@
 
 mod actions;
 mod attacks;
+mod clusters;
+mod events;
 mod fixture;
 mod live_pages;
+mod moves;
 mod policies;
 mod rendering;
+mod resource_lists;

@@ -1,0 +1,162 @@
+//! The page of a cluster: its conditions and resources, and what is placed there.
+
+use anyhow::Context;
+use client::ResourcePath;
+use flotilla_cli::cordon::is_cordoned;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
+use maud::{Markup, html};
+
+use super::bars::share_bar;
+use super::fleet::{location, mode, nodes, readiness, taints};
+use super::layout::{Navigation, PageParts};
+use super::markup::{badge, bytes, cluster_path, cores, counted, empty_state, notice, units};
+use super::workload_list::{placed_workloads, workload_table};
+use crate::clipped_text::clipped;
+use crate::console::Console;
+use crate::inventory::ClusterRow;
+use crate::query::Link;
+
+/// Conditions that are shown.
+const MAX_CONDITIONS: usize = 50;
+
+/// The outcome of an action, by the word in the address.
+const NOTES: [(&str, &str); 3] = [
+    ("cordon", "Nothing new is placed on the cluster."),
+    ("uncordon", "The cluster may get templates again."),
+    ("drain", "What can leave the cluster is leaving it now."),
+];
+
+pub(super) fn parts(name: &str, note: &str) -> PageParts {
+    let note = NOTES.iter().find(|(word, _)| *word == note);
+    PageParts {
+        title: name.to_owned(),
+        navigation: Navigation::Fleet,
+        head: html! {
+            p .back { a href="/" { "All clusters" } }
+            @if let Some((_, text)) = note { (notice("good", "Done", text)) }
+        },
+    }
+}
+
+pub(super) async fn content(console: &Console, name: &str) -> anyhow::Result<Markup> {
+    let at = ResourcePath::object(&CLUSTERS, "", name);
+    let cluster = console.api.get(at).await?.decode::<Cluster>()?;
+    let row = console.inventory.cluster(name);
+    let row = row.context("the cluster is not listed yet; load the page again")?;
+    Ok(html! {
+        div .heading.subject {
+            h1 title=(name) { (name) " " (readiness(&row)) }
+            p .muted {
+                @if !row.version.is_empty() { (row.version) " · " }
+                (mode(&row))
+                @let location = location(&row);
+                @if !location.is_empty() { " · " (location) }
+            }
+        }
+        @if !row.remark.is_empty() { (notice("bad", "Not ready", &row.remark)) }
+        (actions(name, &cluster))
+        div .columns {
+            (resources_section(&row))
+            (facts_section(&row, &cluster))
+        }
+        (conditions_section(&cluster))
+        (placed_section(console, name))
+    })
+}
+
+fn actions(name: &str, cluster: &Cluster) -> Markup {
+    html! {
+        ul .actions aria-label="Actions" {
+            @if is_cordoned(&cluster.spec.taints) {
+                li { a .button href=(cluster_path(name, &["uncordon"], &[])) { "Uncordon" } }
+            } @else {
+                li { a .button href=(cluster_path(name, &["cordon"], &[])) { "Cordon" } }
+            }
+            li { a .button href=(cluster_path(name, &["drain"], &[])) { "Drain" } }
+        }
+    }
+}
+
+fn resources_section(row: &ClusterRow) -> Markup {
+    html! {
+        section aria-labelledby="resources" {
+            h2 #resources { "Requested" }
+            div .card {
+                div .shares {
+                    (share_bar("CPU", row.cpu.as_ref(), cores))
+                    (share_bar("Memory", row.memory.as_ref(), bytes))
+                    (share_bar("Pods", row.pods.as_ref(), units))
+                }
+            }
+        }
+    }
+}
+
+fn facts_section(row: &ClusterRow, cluster: &Cluster) -> Markup {
+    let zones = cluster.spec.zones.join(", ");
+    html! {
+        section aria-labelledby="facts" {
+            h2 #facts { "About it" }
+            div .card {
+                dl {
+                    dt { "Nodes" } dd { (nodes(row)) }
+                    dt { "Taints" } dd { (taints(row)) }
+                    @if !zones.is_empty() { dt { "Zones" } dd { (zones) } }
+                    @if !cluster.spec.api_endpoint.is_empty() {
+                        dt { "Address" } dd { code { (clipped(&cluster.spec.api_endpoint)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn conditions_section(cluster: &Cluster) -> Markup {
+    html! {
+        section aria-labelledby="conditions" {
+            h2 #conditions { "Conditions" }
+            div .scroll role="region" aria-label="Conditions" tabindex="0" {
+                table {
+                    caption .visually-hidden { "Conditions" }
+                    thead {
+                        tr { @for title in ["Condition", "Status", "Since", "Reason", "Message"] { th scope="col" { (title) } } }
+                    }
+                    tbody {
+                        @for condition in cluster.status.conditions.iter().take(MAX_CONDITIONS) {
+                            @let tone = match &*condition.status { "True" => "good", "False" => "bad", _ => "calm" };
+                            tr {
+                                th scope="row" { (clipped(&condition.condition_type)) }
+                                td { (badge(tone, &clipped(&condition.status))) }
+                                td .time { (clipped(&condition.last_transition_time)) }
+                                td { (clipped(&condition.reason)) }
+                                td .reason { (clipped(&condition.message)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn placed_section(console: &Console, name: &str) -> Markup {
+    let loads = console.inventory.loads();
+    let load = loads.get(name).copied().unwrap_or_default();
+    let rows = placed_workloads(console, name.to_owned());
+    let all = Link {
+        path: &["workloads"],
+        parameters: &[("cluster", name)],
+    };
+    html! {
+        section aria-labelledby="placed" {
+            h2 #placed { "Placed there" }
+            @if rows.is_empty() {
+                (empty_state("Nothing", &html! { "No template is placed on this cluster." }))
+            } @else {
+                p .summary { a href=(all) { (counted(load.workloads, "workload")) } }
+                (workload_table(&rows))
+            }
+        }
+    }
+}
