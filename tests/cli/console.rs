@@ -196,7 +196,7 @@ fn a_browser_moves_a_workload_and_changes_its_policy() {
 }
 
 /// The pages, by the names of their files.
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("fleet", "/"),
     ("fleet-table", "/?view=table"),
     ("workloads", "/workloads"),
@@ -220,6 +220,10 @@ const PAGES: [(&str, &str); 17] = [
     ("policies", "/policies"),
     ("policy", "/policies/default/pictured"),
     ("policy-change", "/policies/default/pictured/change"),
+    (
+        "policy-plan",
+        "/policies/default/pictured/change?manifest={apiVersion:+policy.karmada.io/v1alpha1,+kind:+PropagationPolicy,+metadata:+{name:+pictured,+namespace:+default},+spec:+{resourceSelectors:+[{apiVersion:+apps/v1,+kind:+Deployment,+name:+pictured}],+placement:+{clusterAffinity:+{clusterNames:+[member2]}}}}",
+    ),
     ("cluster", "/clusters/member1"),
     ("drain", "/clusters/member1/drain"),
     ("services", "/services"),

@@ -160,7 +160,10 @@ impl Browser {
     /// Clicks on the first element of a selector, at its middle, as a mouse does.
     pub fn click(&mut self, selector: &str) {
         let selector = json!(selector);
-        self.wait_for(&format!("document.querySelector({selector}) !== null"));
+        // Before the styles are there, its middle is somewhere else.
+        self.wait_for(&format!(
+            "document.readyState === 'complete' && document.querySelector({selector}) !== null"
+        ));
         let middle = self.evaluate(&format!(
             "(() => {{ const e = document.querySelector({selector}); e.scrollIntoView({{block: 'center'}});
              const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"

@@ -254,7 +254,9 @@ pub async fn plan_template(api: &dyn Api, template: Value) -> anyhow::Result<Vec
         flag: None,
         default: "",
     };
-    let reports = templates::plan_templates(api, vec![template], namespace).await?;
+    let stagings = RolloutPolicyChanges::default();
+    let planned = templates::plan_templates(api, vec![template], &stagings, namespace);
+    let reports = Box::pin(planned).await?;
     let lines = reports.iter().flat_map(TemplateChangeReport::lines);
     Ok(lines.collect())
 }

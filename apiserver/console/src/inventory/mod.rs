@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub(crate) use autoscaler_rows::AUTOSCALERS;
 pub(crate) use cluster_row::{ClusterRow, ResourceShare};
-pub(crate) use policy_rows::{POLICIES_BY_SCOPE, describe_placement, describe_selector};
+pub(crate) use policy_rows::{POLICY_KINDS, describe_placement, describe_selector};
 pub(crate) use projection::ObjectKey;
 use projection::{Projection, ProjectionSink};
 pub(crate) use quota_rows::QUOTA_LIST;

@@ -1,38 +1,62 @@
-//! The rows of propagation policies: what they select, and where that goes.
+//! The rows of policies: what they select, and the clusters that they are about.
 
 use flotilla_cli::plan::policy_kind;
 use karmada_api::affinity::{ApiLabelSelector, ClusterAffinity};
 use karmada_api::policy::ResourceSelector;
-use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
-use karmada_api::{Placement, PropagationPolicy};
+use karmada_api::resources::{CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES};
+use karmada_api::rollout::{CLUSTER_ROLLOUT_POLICIES, ROLLOUT_POLICIES};
+use karmada_api::{OverridePolicy, Placement, PropagationPolicy, RolloutPolicy};
 use machinery::Object;
 
-use super::resource_row::{ListedResource, ResourceRow, abbreviated};
+use super::resource_row::{ListedResource, ResourceRow, RowCell, abbreviated};
 
 /// The names of clusters that a line has.
 const MAX_NAMES: usize = 5;
 
-/// Policies of namespaces, and those of the whole control plane.
-pub(crate) static POLICIES_BY_SCOPE: [ListedResource; 2] = [
+/// The kinds of policies.
+pub(crate) static POLICY_KINDS: [ListedResource; 6] = [
     ListedResource {
         resource: &CLUSTER_POLICIES,
         kind: "ClusterPropagationPolicy",
+        has_page: true,
         project: |object, _| policy_row(object),
     },
     ListedResource {
         resource: &POLICIES,
         kind: "PropagationPolicy",
+        has_page: true,
         project: |object, _| policy_row(object),
+    },
+    ListedResource {
+        resource: &CLUSTER_OVERRIDES,
+        kind: "ClusterOverridePolicy",
+        has_page: false,
+        project: |object, _| override_row(object, "ClusterOverridePolicy"),
+    },
+    ListedResource {
+        resource: &OVERRIDES,
+        kind: "OverridePolicy",
+        has_page: false,
+        project: |object, _| override_row(object, "OverridePolicy"),
+    },
+    ListedResource {
+        resource: &CLUSTER_ROLLOUT_POLICIES,
+        kind: "ClusterRolloutPolicy",
+        has_page: false,
+        project: |object, _| rollout_row(object, "ClusterRolloutPolicy"),
+    },
+    ListedResource {
+        resource: &ROLLOUT_POLICIES,
+        kind: "RolloutPolicy",
+        has_page: false,
+        project: |object, _| rollout_row(object, "RolloutPolicy"),
     },
 ];
 
 fn policy_row(object: &Object) -> Option<ResourceRow> {
     let spec = &object.decode::<PropagationPolicy>().ok()?.spec;
-    let namespace = object.namespace();
-    let selectors = spec.resource_selectors.iter();
-    let selectors = selectors.map(|selector| describe_selector(selector, namespace));
     let cells = vec![
-        abbreviated(selectors.collect()),
+        selector_cell(&spec.resource_selectors, object),
         abbreviated(describe_placement(&spec.placement)),
     ];
     Some(ResourceRow::new(
@@ -40,6 +64,53 @@ fn policy_row(object: &Object) -> Option<ResourceRow> {
         policy_kind(object.namespace()),
         cells,
     ))
+}
+
+/// What overriders write is not shown: it may be the value of a Secret.
+fn override_row(object: &Object, kind: &str) -> Option<ResourceRow> {
+    let spec = &object.decode::<OverridePolicy>().ok()?.spec;
+    let affinity_text = |affinity: &Option<ClusterAffinity>| match affinity {
+        Some(affinity) => describe_affinity(affinity),
+        None => "all clusters".to_owned(),
+    };
+    let rules = spec.override_rules.iter();
+    let mut targets: Vec<String> = rules
+        .map(|rule| affinity_text(&rule.target_cluster))
+        .collect();
+    if targets.is_empty() {
+        targets.push(affinity_text(&spec.target_cluster));
+    }
+    let cells = vec![
+        selector_cell(&spec.resource_selectors, object),
+        abbreviated(targets),
+    ];
+    Some(ResourceRow::new(object, kind, cells))
+}
+
+fn rollout_row(object: &Object, kind: &str) -> Option<ResourceRow> {
+    let spec = &object.decode::<RolloutPolicy>().ok()?.spec;
+    let stages = spec.stages.iter().map(|stage| {
+        let clusters = stage.cluster_affinity.as_ref().map(describe_affinity);
+        let clusters = clusters.unwrap_or_else(|| "the other clusters".to_owned());
+        format!("{}: {clusters}", stage.name)
+    });
+    let cells = vec![
+        selector_cell(&spec.resource_selectors, object),
+        abbreviated(stages.collect()),
+    ];
+    Some(ResourceRow::new(object, kind, cells))
+}
+
+fn selector_cell(selectors: &[ResourceSelector], policy: &Object) -> RowCell {
+    let namespace = policy.namespace();
+    let selectors = selectors.iter();
+    let mut lines: Vec<String> = selectors
+        .map(|selector| describe_selector(selector, namespace))
+        .collect();
+    if lines.is_empty() {
+        lines.push("every object".to_owned());
+    }
+    abbreviated(lines)
 }
 
 /// The objects that a selector of a policy selects, such as `Deployment web` or `every ConfigMap`. The

@@ -117,7 +117,7 @@ fn conditions_section(cluster: &Cluster) -> Markup {
         section aria-labelledby="conditions" {
             h2 #conditions { "Conditions" }
             div .scroll role="region" aria-label="Conditions" tabindex="0" {
-                table {
+                table .listed {
                     caption .visually-hidden { "Conditions" }
                     thead {
                         tr { @for title in ["Condition", "Status", "Since", "Reason", "Message"] { th scope="col" { (title) } } }
@@ -127,10 +127,10 @@ fn conditions_section(cluster: &Cluster) -> Markup {
                             @let tone = match &*condition.status { "True" => "good", "False" => "bad", _ => "calm" };
                             tr {
                                 th scope="row" { (clipped(&condition.condition_type)) }
-                                td { (badge(tone, &clipped(&condition.status))) }
-                                td .time { (clipped(&condition.last_transition_time)) }
-                                td { (clipped(&condition.reason)) }
-                                td .reason { (clipped(&condition.message)) }
+                                td data-title="Status" { (badge(tone, &clipped(&condition.status))) }
+                                td .time data-title="Since" { (clipped(&condition.last_transition_time)) }
+                                td data-title="Reason" { (clipped(&condition.reason)) }
+                                td .reason data-title="Message" { (clipped(&condition.message)) }
                             }
                         }
                     }

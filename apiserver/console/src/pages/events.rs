@@ -118,7 +118,7 @@ pub(super) async fn events_section(api: &dyn Api, subjects: Vec<EventSubject<'_>
 fn events_table(rows: &[EventRow]) -> Markup {
     html! {
         div .scroll role="region" aria-label="Events" tabindex="0" {
-            table {
+            table .listed {
                 caption .visually-hidden { "Events" }
                 thead {
                     tr { @for title in ["Time", "Object", "Reason", "Message"] { th scope="col" { (title) } } }
@@ -126,13 +126,13 @@ fn events_table(rows: &[EventRow]) -> Markup {
                 tbody {
                     @for row in rows.iter().take(MAX_EVENTS) {
                         tr {
-                            td .time { (row.time) }
-                            td { (row.subject) }
-                            td {
+                            td .time data-title="Time" { (row.time) }
+                            td data-title="Object" { (row.subject) }
+                            td data-title="Reason" {
                                 (badge(if row.is_warning { "warn" } else { "calm" }, &row.reason))
                                 @if row.count > 1 { " " span .muted.nowrap { "× " (row.count) } }
                             }
-                            td .reason { (row.message) }
+                            td .reason data-title="Message" { (row.message) }
                         }
                     }
                 }

@@ -12,8 +12,8 @@ use super::pager::{PageSlice, behind_the_last, page_parameter, pager};
 use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::{
-    AUTOSCALERS, ListedResource, ObjectKey, POLICIES_BY_SCOPE, PolicyClaims, QUOTA_LIST,
-    ResourceRow, ResourceShare, RowCell, SHARED_SERVICES, policy_text,
+    AUTOSCALERS, ListedResource, ObjectKey, POLICY_KINDS, PolicyClaims, QUOTA_LIST, ResourceRow,
+    ResourceShare, RowCell, SHARED_SERVICES, policy_text,
 };
 use crate::query::{Link, QueryParameters};
 
@@ -39,9 +39,9 @@ static POLICIES: ResourceList = ResourceList {
     title: "Policies",
     noun: "policy",
     navigation: Navigation::Policies,
-    columns: &["Selects", "Goes to", "Templates", "Clusters"],
-    resources: &POLICIES_BY_SCOPE,
-    explanation: "A policy says which templates go to which clusters.",
+    columns: &["Selects", "Where", "Templates", "Clusters"],
+    resources: &POLICY_KINDS,
+    explanation: "A PropagationPolicy says which templates go to which clusters.",
 };
 
 static SERVICES: ResourceList = ResourceList {
@@ -135,7 +135,7 @@ pub(super) fn parts(filter: &ListFilter) -> PageParts {
 }
 
 struct ListedObject {
-    kind: &'static str,
+    listed: &'static ListedResource,
     key: ObjectKey,
     row: Arc<ResourceRow>,
 }
@@ -153,7 +153,7 @@ pub(super) async fn content(console: &Console, filter: &ListFilter) -> Markup {
             }
             if filter.slice.rows().contains(&matching) {
                 rows.push(ListedObject {
-                    kind: listed.kind,
+                    listed,
                     key: key.clone(),
                     row: Arc::clone(row),
                 });
@@ -176,16 +176,17 @@ pub(super) async fn content(console: &Console, filter: &ListFilter) -> Markup {
 }
 
 fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Markup {
-    let is_policies = list.navigation == Navigation::Policies;
-    let claims = match is_policies {
+    let claims = match list.navigation == Navigation::Policies {
         true => console.inventory.claims(),
         false => HashMap::new(),
     };
     let cells = |object: &ListedObject| {
         let mut cells = object.row.cells.clone();
-        if is_policies {
+        if object.listed.has_page {
             cells.extend(claim_cells(&claims, &object.key));
         }
+        // A row has a cell for each column.
+        cells.resize(list.columns.len(), RowCell::Lines(Vec::new()));
         cells
     };
     html! {
@@ -202,13 +203,13 @@ fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Marku
                     @for object in rows {
                         tr {
                             th scope="row" {
-                                @if is_policies {
+                                @if object.listed.has_page {
                                     a .name href=(policy_path(&object.key, &[], &[])) title=(object.key.1) { (object.key.1) }
                                 } @else {
                                     span .name title=(object.key.1) { (object.key.1) }
                                 }
                                 span .muted.line {
-                                    (object.kind)
+                                    (object.listed.kind)
                                     @if !object.key.0.is_empty() { " in " (object.key.0) }
                                 }
                             }

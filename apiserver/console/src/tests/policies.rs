@@ -3,7 +3,8 @@
 use client::Error;
 use http::header::ORIGIN;
 use http::{Method, StatusCode};
-use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
+use karmada_api::resources::{CLUSTER_POLICIES, OVERRIDES, POLICIES};
+use karmada_api::rollout::ROLLOUT_POLICIES;
 use machinery::Status;
 use serde_json::json;
 
@@ -33,13 +34,26 @@ async fn policies_are_listed_with_what_they_have_claimed() {
         json!({"metadata": {"name": "maps"}, "spec": {
             "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": {"matchLabels": {"a": "<b>"}}}]}}),
     );
+    let selectors = json!([{"apiVersion": "v1", "kind": "Secret", "name": "key"}]);
+    let named = |name: &str| json!({"name": name, "namespace": "shop"});
+    api.seed(
+        &OVERRIDES,
+        json!({"metadata": named("more"), "spec": {"resourceSelectors": selectors, "overrideRules": [
+            {"targetCluster": {"clusterNames": ["north"]},
+                "overriders": {"plaintext": [{"path": "/data/a", "value": "aGlkZGVu"}]}}]}}),
+    );
+    api.seed(
+        &ROLLOUT_POLICIES,
+        json!({"metadata": named("staged"), "spec": {"stages": [
+            {"name": "first", "clusterAffinity": {"clusterNames": ["east"]}}, {"name": "rest"}]}}),
+    );
     let fixture = ConsoleFixture::start(api).await;
     let cookie = fixture.login().await;
     for (path, texts) in [
         (
             "/policies",
             vec![
-                "2 policies",
+                "4 policies",
                 "ClusterPropagationPolicy",
                 "ConfigMap with a=&lt;b&gt;",
                 "href=\"/policies/%2D/maps\"",
@@ -48,6 +62,14 @@ async fn policies_are_listed_with_what_they_have_claimed() {
             ],
         ),
         ("/policies?q=configmap+maps", vec!["1 policy", "maps"]),
+        (
+            "/policies?q=secret+key",
+            vec!["OverridePolicy in shop", "Secret key", ">north<"],
+        ),
+        (
+            "/policies?q=rolloutpolicy",
+            vec!["every object", "first: east", "rest: the other clusters"],
+        ),
         ("/policies?q=none", vec!["Nothing matches"]),
         ("/policies?page=7", vec!["This page is behind the last one"]),
         (
@@ -72,7 +94,9 @@ async fn policies_are_listed_with_what_they_have_claimed() {
         for text in texts {
             assert!(page.text.contains(text), "{path}: {text} in {}", page.text);
         }
-        assert!(!page.text.contains("<b>"), "{}", page.text);
+        for text in ["<b>", "aGlkZGVu", "href=\"/policies/shop/more"] {
+            assert!(!page.text.contains(text), "{text} in {}", page.text);
+        }
     }
     let missing = fixture.get("/policies/shop/none", &cookie).await;
     assert_eq!(missing.status, StatusCode::BAD_GATEWAY);
