@@ -4,13 +4,13 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use client::TaskGroup;
+use client::{Informer, TaskGroup};
 use controller_context::TemplateKey;
 use flotilla_runtime::{ReconcileAction, run_workers};
-use karmada_api::ResourceBinding;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
+use karmada_api::{ResourceBinding, names};
 use machinery::Object;
-use overrides::may_select_in;
+use overrides::{SelectableObjects, selectable_objects};
 
 use crate::controller::BindingController;
 use crate::event_filter::{any_version_selects, is_spec_change};
@@ -45,12 +45,12 @@ impl BindingController {
         let relabelled = of_namespace && self.overrides.has_cluster_policies();
         let may_select = |key: &str| {
             let group = KindInNamespace::parse(key);
-            group.is_some_and(|group| versions.iter().any(|policy| may_select_in(policy, &group)))
+            group.is_some_and(|group| !selectable_objects(&versions, &group).is_empty())
         };
         let informers = [&self.bindings, &self.cluster_bindings];
         for informer in &informers[..if of_namespace { 1 } else { 2 }] {
             for group in informer.index_keys(RESOURCE_GROUP_INDEX, may_select) {
-                let bindings = informer.by_index(RESOURCE_GROUP_INDEX, &group);
+                let bindings = selectable_bindings(informer, &group, &versions);
                 for chunk in bindings.chunks(YIELD_EVERY_BINDINGS) {
                     for binding in chunk {
                         if self.is_affected_by_override(binding, &versions, relabelled) {
@@ -89,5 +89,23 @@ impl BindingController {
         template.is_some_and(|(_, template)| {
             any_version_selects(versions, &served.gvk, template.meta(), relabelled)
         })
+    }
+}
+
+/// The bindings of the templates of a group that policies may select. Those of named templates are
+/// read by their names: a namespace may have as many policies as templates.
+fn selectable_bindings(informer: &Informer, group: &str, policies: &[Object]) -> Vec<Object> {
+    let Some(kind) = KindInNamespace::parse(group) else {
+        return Vec::new();
+    };
+    match selectable_objects(policies, &kind) {
+        SelectableObjects::All => informer.by_index(RESOURCE_GROUP_INDEX, group),
+        SelectableObjects::Named(templates) => {
+            let names = templates.iter();
+            let names = names.map(|template| names::binding_name(kind.kind, template));
+            names
+                .filter_map(|name| informer.get(kind.namespace, &name))
+                .collect()
+        }
     }
 }

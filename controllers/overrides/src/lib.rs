@@ -376,20 +376,44 @@ pub fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
     implicit_priority(&spec, kind, head) > ImplicitPriority::Mismatch
 }
 
-/// Whether a policy may select an object of a kind in a namespace.
-pub fn may_select_in(policy: &Object, group: &KindInNamespace<'_>) -> bool {
-    let Ok(view) = policy.decode::<OverridePolicy>() else {
-        return false;
-    };
-    let of = policy.namespace();
-    if !of.is_empty() && of != group.namespace {
-        return false;
+/// The objects of a kind in a namespace that policies may select.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SelectableObjects {
+    /// Those of these names.
+    Named(BTreeSet<String>),
+    All,
+}
+
+impl SelectableObjects {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Named(names) if names.is_empty())
     }
-    let selectors = &view.spec.resource_selectors;
-    let names = |selector: &ResourceSelector| {
-        (&*selector.api_version, &*selector.kind) == (group.api_version, group.kind)
-    };
-    selectors.is_empty() || selectors.iter().any(names)
+}
+
+/// The objects of a kind in a namespace that any of these policies may select.
+pub fn selectable_objects(policies: &[Object], group: &KindInNamespace<'_>) -> SelectableObjects {
+    let mut names = BTreeSet::new();
+    for policy in policies {
+        let namespace = policy.namespace();
+        let Ok(view) = policy.decode::<OverridePolicy>() else {
+            continue;
+        };
+        if !namespace.is_empty() && namespace != group.namespace {
+            continue;
+        }
+        let selectors = &view.spec.resource_selectors;
+        let is_of_kind = |selector: &&ResourceSelector| {
+            (&*selector.api_version, &*selector.kind) == (group.api_version, group.kind)
+        };
+        let selected = selectors.iter().filter(is_of_kind);
+        let selected: BTreeSet<String> = selected.map(|selector| selector.name.clone()).collect();
+        // A selector without a name selects by labels, or all.
+        if selectors.is_empty() || selected.contains("") {
+            return SelectableObjects::All;
+        }
+        names.extend(selected);
+    }
+    SelectableObjects::Named(names)
 }
 
 /// A policy without selectors selects every object.

@@ -4,12 +4,13 @@ mod overrider;
 mod properties;
 
 use karmada_api::ClusterAttributes;
+use karmada_api::kind_in_namespace::KindInNamespace;
 use machinery::{Gvk, Object};
 use serde_json::{Value, json};
 
 use crate::{
-    AppliedOverrides, CandidateOverridePolicies, index_keys, lookup_keys, manifest_meta,
-    may_select, selects,
+    AppliedOverrides, CandidateOverridePolicies, SelectableObjects, index_keys, lookup_keys,
+    manifest_meta, may_select, selectable_objects, selects,
 };
 
 const DEPLOYMENT: Gvk = Gvk::from_static("apps", "v1", "Deployment");
@@ -480,4 +481,52 @@ fn the_policies_of_a_namespace_do_not_change_what_an_object_grants() {
     let mut copy = role;
     apply_policies(&mut copy, &local).unwrap();
     assert_eq!(copy["metadata"]["labels"], json!({"a": "b"}));
+}
+
+// proves: BND-override-selected, BND-override-scope
+#[test]
+fn policies_may_select_named_objects_or_all_of_a_kind() {
+    let group = KindInNamespace {
+        api_version: "apps/v1",
+        kind: "Deployment",
+        namespace: "n",
+    };
+    let named = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+    let by_label = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "labelSelector": {"matchLabels": {"app": "x"}}});
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let names = |all: &[&str]| {
+        SelectableObjects::Named(all.iter().map(|name| (*name).to_owned()).collect())
+    };
+    for (policies, expected) in [
+        (vec![("n", json!([named("a")]))], names(&["a"])),
+        (vec![("", json!([named("a"), config]))], names(&["a"])),
+        (vec![("other", json!([named("a")]))], names(&[])),
+        (vec![("n", json!([config]))], names(&[])),
+        (
+            vec![("n", json!([named("a")])), ("n", json!([named("b")]))],
+            names(&["a", "b"]),
+        ),
+        (
+            vec![("n", json!([named("a"), by_label]))],
+            SelectableObjects::All,
+        ),
+        (vec![("n", json!([]))], SelectableObjects::All),
+        (
+            vec![("n", json!([named("a")])), ("n", json!([by_label]))],
+            SelectableObjects::All,
+        ),
+    ] {
+        let policies: Vec<Object> = policies
+            .iter()
+            .map(|(namespace, selectors)| {
+                policy("o", namespace, &json!({"resourceSelectors": selectors}))
+            })
+            .collect();
+        assert_eq!(
+            selectable_objects(&policies, &group),
+            expected,
+            "{policies:?}"
+        );
+    }
 }
