@@ -231,7 +231,7 @@ async fn plan_reports_moves_and_changes_nothing() {
     control.wait_until_exists(&CLUSTERS, "", "member3").await;
 }
 
-// proves: CLI-plan-template
+// proves: CLI-plan-template, CLI-plan-unknown-field
 #[tokio::test]
 async fn plan_reports_releasing_competing_and_invalid_policies() {
     let ns = "plan-more";
@@ -277,6 +277,13 @@ async fn plan_reports_releasing_competing_and_invalid_policies() {
     let (code, output) = planned(&[&wrong]).await;
     assert_eq!(code, Some(2), "{output}");
     assert_has(&output, &["the policy \"first\" would be refused"]);
+    wrong["spec"]["placement"] = json!({"clusterAffinityy": {"clusterNames": ["member1"]}});
+    let (code, output) = planned(&[&wrong]).await;
+    assert_eq!(code, Some(2), "{output}");
+    assert_has(
+        &output,
+        &["unknown field \"spec.placement.clusterAffinityy\""],
+    );
     let overriding = override_policy(ns, "o", &object, &json!([]));
     let (code, output) = planned(&[&overriding]).await;
     assert_eq!(code, Some(2), "{output}");

@@ -191,6 +191,9 @@ pub struct WatchOptions {
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
+    /// Whether unknown and duplicate fields are refused (`fieldValidation=Strict`), as for kubectl.
+    /// Otherwise the server ignores them.
+    pub strict: bool,
 }
 
 /// The garbage collector's treatment of the dependents (`metav1.DeletionPropagation`).

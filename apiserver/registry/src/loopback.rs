@@ -130,7 +130,10 @@ fn registry_write_options(options: &client::WriteOptions) -> RegistryWriteOption
             ..RequestedWriteOptions::default()
         },
         creates_without_managers: true,
-        field_validation: FieldValidation::Ignore,
+        field_validation: match options.strict {
+            true => FieldValidation::Strict,
+            false => FieldValidation::Ignore,
+        },
         patch_errors: Vec::new(),
     }
 }

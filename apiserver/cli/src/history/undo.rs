@@ -244,6 +244,7 @@ fn write_options(dry_run: bool) -> WriteOptions {
     WriteOptions {
         dry_run,
         field_manager: FIELD_MANAGER.to_owned(),
+        ..WriteOptions::default()
     }
 }
 

@@ -69,6 +69,7 @@ async fn apply_object(
     let options = WriteOptions {
         dry_run,
         field_manager: "flotilla-install".into(),
+        ..WriteOptions::default()
     };
     let existing = match host.get(at).await {
         Ok(existing) => existing,

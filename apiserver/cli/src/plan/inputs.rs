@@ -201,7 +201,11 @@ pub(super) async fn write_policy(
     before: Option<&Object>,
 ) -> anyhow::Result<Object> {
     let resource = resource_of_policy(&mut policy);
-    write_over(api, resource, &policy, before, &WriteOptions::default())
+    let options = WriteOptions {
+        strict: true,
+        ..WriteOptions::default()
+    };
+    write_over(api, resource, &policy, before, &options)
         .await
         .with_context(|| format!("the policy {} was refused", policy["metadata"]["name"]))
 }
@@ -228,6 +232,7 @@ pub(super) async fn write_object(
     let at = ResourcePath::object(resource, &namespace, &name);
     let options = WriteOptions {
         dry_run: true,
+        strict: true,
         ..WriteOptions::default()
     };
     retry_on_conflict(|| async {

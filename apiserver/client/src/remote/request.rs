@@ -161,6 +161,9 @@ impl ApiRequest {
         self.content_type = Some(content_type);
         self.body = body;
         self.add_query("fieldManager", &options.field_manager);
+        if options.strict {
+            self.add_query("fieldValidation", "Strict");
+        }
         if options.dry_run {
             self.add_query("dryRun", "All");
         }
@@ -313,6 +316,7 @@ mod tests {
         let write = WriteOptions {
             dry_run: true,
             field_manager: "a b".into(),
+            strict: true,
         };
         let list = ListOptions {
             label_selector: "a in (b,c)".into(),
@@ -337,7 +341,7 @@ mod tests {
                     json!({}).into(),
                     &write,
                 ),
-                "/apis/work.karmada.io/v1alpha1/namespaces/ns/works?fieldManager=a%20b&dryRun=All",
+                "/apis/work.karmada.io/v1alpha1/namespaces/ns/works?fieldManager=a%20b&fieldValidation=Strict&dryRun=All",
             ),
             (
                 ApiRequest::list(ResourcePath::collection(&works, ""), &list),

@@ -144,11 +144,18 @@ mod tests {
         );
         check("/status/manifestStatuses/0/revision", "2".into(), true);
         check("/status/manifestStatuses", json!([]), true);
+        let mut suspended = work.clone();
+        suspended["status"] = json!({"conditions": [{"type": "Dispatching", "status": "False"}]});
+        let mut unwritten = work.clone();
+        unwritten["status"] = json!({});
+        let (unwritten, suspended) = (object(&unwritten), object(&suspended));
         let only = object(&work);
         for (old, new, in_initial_list, expected) in [
             (None, Some(&only), false, false),
             (None, Some(&only), true, true),
             (Some(&only), None, false, true),
+            (Some(&unwritten), Some(&suspended), false, true),
+            (Some(&suspended), Some(&suspended), false, false),
         ] {
             let change = InformerEvent {
                 old,
