@@ -39,6 +39,9 @@ use crate::target_observer::TargetObserver;
 
 const ROLLOUT_WORKERS: usize = 4;
 const DEFAULT_REVISION_HISTORY_LIMIT: usize = 10;
+/// Time in which reports of several clusters are batched: each alone would cost a step, with a write
+/// that has all clusters.
+const WORK_BATCH_WINDOW: Duration = Duration::from_millis(20);
 
 /// The options of the controller, beside its context.
 pub struct RolloutControllerOptions {
@@ -143,7 +146,7 @@ impl RolloutController {
                 && let Some(key) = binding_key_of_work(change.object())
                 && rollouts.get_by_key(&key).is_some()
             {
-                queue.add(key);
+                queue.add_after(key, WORK_BATCH_WINDOW);
             }
         });
         self.jobs.add_event_handler(&self.resolver.queue);
