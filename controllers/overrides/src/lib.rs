@@ -379,7 +379,7 @@ pub fn may_select(policy: &Object, kind: &Gvk, head: &ObjectMeta) -> bool {
 /// The objects of a kind in a namespace that policies may select.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SelectableObjects {
-    /// Those of these names.
+    /// Only objects with these names.
     Named(BTreeSet<String>),
     All,
 }

@@ -150,7 +150,7 @@ impl RolloutController {
             }
         });
         self.jobs.add_event_handler(&self.resolver.queue);
-        // What a deleted template has left goes with its binding.
+        // Rollout and revisions that a deleted template has left go with its binding.
         let (queue, rollouts) = (self.resolver.queue.clone(), self.resolver.rollouts.clone());
         self.bindings.add_event_handler(move |change| {
             let is_gone = change.new.is_none_or(|binding| binding.meta().deleting);
@@ -236,7 +236,7 @@ impl RolloutController {
         match (policy, rollout) {
             (None, None) => Ok(ReconcileAction::Done),
             (None, Some(rollout)) => self.unstage(&binding, &template, &rollout).await,
-            // That of an earlier template, whose garbage is about to be collected.
+            // The Rollout of an earlier template, which is about to be collected with it.
             (_, Some(rollout)) if !may_own(&template, &rollout) => self.delete(&rollout).await,
             (Some(policy), rollout) => {
                 let staged = PolicedTemplate {

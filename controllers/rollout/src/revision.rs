@@ -60,7 +60,13 @@ pub fn is_outside_revisions(key: &str) -> bool {
 
 /// The content of a revision. `tree`: the template with `apiVersion` and `kind`, whose replicas are
 /// the same whatever the template's are.
-pub(crate) fn revision_content(mut tree: Value, overrides: Vec<Value>) -> Value {
+pub(crate) fn revision_content(tree: Value, overrides: Vec<Value>) -> Value {
+    json!({"template": revision_template(tree), "overridePolicies": overrides})
+}
+
+/// A template as its revisions have it: without what the server writes, and without the labels and
+/// annotations that are no part of them.
+pub fn revision_template(mut tree: Value) -> Value {
     if let Some(fields) = tree.as_object_mut() {
         fields.remove("status");
     }
@@ -81,7 +87,7 @@ pub(crate) fn revision_content(mut tree: Value, overrides: Vec<Value>) -> Value 
             }
         }
     }
-    json!({"template": tree, "overridePolicies": overrides})
+    tree
 }
 
 /// The name of the revision of a binding with a content.

@@ -205,8 +205,8 @@ pub struct RolloutStatus {
     pub state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stage: String,
-    /// What the rollout waits for, as far as state and stages do not say it, and which revisions are
-    /// not used.
+    /// The reason why the rollout waits, as far as state and stages do not say it, and the revisions
+    /// that are not used.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub progress: String,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ::rollout::{
-    CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, is_outside_revisions,
-    preview_rollout, verified_content,
+    CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, preview_rollout, revision_template,
+    verified_content,
 };
 use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
@@ -277,7 +277,7 @@ async fn add_differences(
             .push(cluster.name.clone());
     }
     let mut differences = Vec::new();
-    let changed = revision_content(&template.tree);
+    let changed = revision_template(template.tree.clone());
     for (revision, clusters) in by_revision {
         let at = ResourcePath::object(&CONTROLLER_REVISIONS, binding.namespace(), revision);
         let object = api.get(at).await?;
@@ -290,17 +290,6 @@ async fn add_differences(
     }
     report.differences = differences;
     Ok(())
-}
-
-/// A template without the labels and annotations that no revision has.
-fn revision_content(template: &Value) -> Value {
-    let mut content = template.clone();
-    for map in ["labels", "annotations"] {
-        if let Some(Value::Object(entries)) = content["metadata"].get_mut(map) {
-            entries.retain(|key, _| !is_outside_revisions(key));
-        }
-    }
-    content
 }
 
 fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
@@ -470,7 +459,7 @@ mod tests {
         let revision = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"paused": true}});
         let template = json!({"metadata": {"labels": {"a": "b"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}, "spec": {"paused": true}});
-        let changed = changed_fields(&revision, &revision_content(&template));
+        let changed = changed_fields(&revision, &revision_template(template));
         assert_eq!(changed, [""; 0]);
     }
 

@@ -3,7 +3,7 @@
 use karmada_api::rollout::{ClusterRolloutStatus, StageJobStatus};
 
 const PERCENT_OF_ALL: i64 = 100;
-/// What the deletion of a Rollout means.
+/// The meaning of the deletion of a Rollout.
 pub(crate) const BEING_DELETED: &str =
     "the Rollout is being deleted: it stays until it has ended, and is made again then";
 

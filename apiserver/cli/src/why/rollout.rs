@@ -18,7 +18,7 @@ pub struct RolloutSummary {
     /// The first stage that has not ended.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stage: String,
-    /// What it waits for, as far as state and stages do not say it.
+    /// The reason why it waits, as far as state and stages do not say it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Whether somebody has deleted the Rollout, which stays until it has ended.

@@ -161,7 +161,7 @@ impl Inventory {
         self.rollouts.read(|rows| rows.get(key).cloned())
     }
 
-    /// What each policy has claimed, by [`policy_text`].
+    /// The claims of each policy, by [`policy_text`].
     pub(crate) fn claims(&self) -> HashMap<Arc<str>, PolicyClaims> {
         let mut claims: HashMap<Arc<str>, PolicyClaims> = HashMap::new();
         self.visit_workloads(|_, row| {

@@ -66,7 +66,7 @@ fn policy_row(object: &Object) -> Option<ResourceRow> {
     ))
 }
 
-/// What overriders write is not shown: it may be the value of a Secret.
+/// The values that overriders write are not shown: they may be of a Secret.
 fn override_row(object: &Object, kind: &str) -> Option<ResourceRow> {
     let spec = &object.decode::<OverridePolicy>().ok()?.spec;
     let affinity_text = |affinity: &Option<ClusterAffinity>| match affinity {

@@ -83,7 +83,7 @@ async fn a_template_that_takes_over_what_an_earlier_one_left_is_a_change() {
     let revisions = plane.control_plane.list_objects(&REVISIONS);
     let owners: Vec<Value> = revisions.iter().map(owner).collect();
     assert_eq!(owners, vec![web["metadata"]["uid"].clone(); 2]);
-    // What the status says holds for the next one, too: this is a return.
+    // The status holds for the next template, too: this is a return.
     plane.orphan().await;
     plane.create_web("nginx:1");
     plane.wait_for_images("nginx:1", "nginx:1").await;

@@ -40,7 +40,7 @@ impl std::fmt::Display for WorkAggregationError {
     }
 }
 
-/// What the Works of a binding report together.
+/// The reports of all Works of a binding.
 #[derive(Debug)]
 pub(crate) struct Aggregation {
     /// One item per cluster of the binding whose Work is not being deleted, ordered by cluster.
