@@ -20,6 +20,8 @@ impl PropagationFixture {
             wait_until("a Work", || plane.work_replicas(cluster).is_some()).await;
             plane.report_available(cluster, 4);
         }
+        // A placement keeps replicas whose reports the rollout has seen.
+        wait_until("completed", || plane.state() == "Completed").await;
         plane
             .wait_for_kept(json!([["m1", 4, false], ["m2", 4, false]]))
             .await;

@@ -43,7 +43,7 @@ impl PropagationFixture {
         rollout.unwrap_or_default()
     }
 
-    fn state(&self) -> String {
+    pub(super) fn state(&self) -> String {
         let state = &self.rollout()["status"]["state"];
         state.as_str().unwrap_or_default().to_owned()
     }
