@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use client::{Api, ApiResource, ListOptions, ResourcePath};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE, WORKS};
 use karmada_api::rollout::ROLLOUTS;
@@ -62,6 +62,13 @@ pub async fn collect_inputs(
         "" => (&CLUSTER_BINDINGS, CLUSTER_BINDING_ID),
         _ => (&BINDINGS, BINDING_ID),
     };
+    if discovered.iter().all(|served| served.resource != *resource) {
+        bail!(
+            "the server does not serve {} yet: one that was just installed behind a kube-apiserver is \
+            reached through it within half a minute",
+            resource.group_resource()
+        );
+    }
     let at = ResourcePath::object(resource, namespace, "");
     let bound = names::binding_name(&kind.kind, template.name());
     let at = ResourcePath { name: &bound, ..at };
@@ -218,4 +225,37 @@ async fn list_works(
         Some((cluster, (object, view)))
     });
     Ok(works.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use client_fake::FakeApi;
+
+    use super::*;
+
+    // proves: CLI-why-unserved
+    #[tokio::test]
+    async fn bindings_that_are_not_served_are_no_missing_binding() {
+        let api = FakeApi::new();
+        api.add_resource(ApiResource {
+            resource: Gvr::new("", "v1", "configmaps"),
+            kind: "ConfigMap".into(),
+            namespaced: true,
+            verbs: ["get".to_owned()].into(),
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        });
+        let map = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "n", "name": "settings"}});
+        api.seed(&Gvr::new("", "v1", "configmaps"), map);
+        let Err(error) = collect_inputs(&*api, "configmap", "n", "settings").await else {
+            panic!("there are no bindings");
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains("does not serve resourcebindings.work.karmada.io"),
+            "{text}"
+        );
+    }
 }
