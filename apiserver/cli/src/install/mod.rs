@@ -77,7 +77,8 @@ pub struct InstallArgs {
 /// Removes the Deployment, waits until its pods are gone, and then removes the objects
 /// that Flotilla or its installation created: APIServices, webhooks and policies, the
 /// namespaces of members, roles, secrets and its own namespace. Members are not changed,
-/// and neither is an etcd that was not installed with it.
+/// and neither is an etcd that was not installed with it. Where the cluster has Karmada's
+/// definitions, namespaces and roles of members stay.
 #[derive(Args)]
 #[command(after_help = "Example:\n  flotilla uninstall --kubeconfig host.kubeconfig")]
 pub struct UninstallArgs {

@@ -8,9 +8,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use aggregation::{RECORD_CONFIG_MAP, TakeoverPhase, TakeoverRecord};
 use anyhow::{Context, bail};
-use client::{Api, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath};
+use client::{
+    Api, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath, ignore_not_found,
+};
+use karmada_api::addons::CONFIG_MAPS;
 use karmada_api::names::cluster_of_execution_space;
+use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::SYSTEM;
 use machinery::{Gvr, Object};
 use serde_json::Value;
@@ -22,6 +27,8 @@ use crate::output;
 
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
+static DEFINITIONS: Gvr =
+    Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static ROLE_BINDINGS: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "rolebindings");
 static ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "roles");
@@ -47,9 +54,13 @@ struct Uninstaller<'a> {
     host: &'a dyn Api,
     namespace: &'a str,
     deadline: Instant,
+    /// Whether a Karmada is installed in the cluster, whose namespaces and roles of members have the
+    /// names of Flotilla's.
+    has_karmada: bool,
 }
 
-/// Removes everything. An object that is gone already is not an error.
+/// Removes everything but what a Karmada in the cluster has or may have. An object that is gone already
+/// is not an error.
 pub(super) async fn uninstall_all(
     host: &dyn Api,
     namespace: &str,
@@ -59,7 +70,9 @@ pub(super) async fn uninstall_all(
         host,
         namespace,
         deadline: Instant::now() + wait,
+        has_karmada: has_karmada(host).await?,
     };
+    removal.ensure_given_back().await?;
     removal.delete_deployment().await?;
     removal.delete_registrations().await?;
     removal.delete_roles_of_agents().await?;
@@ -100,7 +113,37 @@ pub(super) async fn uninstall_all(
     Ok(())
 }
 
+/// Whether the cluster has Karmada's definition of Works, with which it stores them.
+async fn has_karmada(host: &dyn Api) -> anyhow::Result<bool> {
+    let name = WORKS.group_resource();
+    let at = ResourcePath::object(&DEFINITIONS, "", &name);
+    let definition = ignore_not_found(host.get(at).await).context(name.clone())?;
+    Ok(definition.is_some())
+}
+
 impl Uninstaller<'_> {
+    /// Fails while Flotilla has what it took over from the Karmada of the cluster.
+    async fn ensure_given_back(&self) -> anyhow::Result<()> {
+        if !self.has_karmada {
+            return Ok(());
+        }
+        let at = ResourcePath::object(&CONFIG_MAPS, self.namespace, RECORD_CONFIG_MAP);
+        let map = ignore_not_found(self.host.get(at).await).context(RECORD_CONFIG_MAP)?;
+        let Some(map) = map else {
+            return Ok(());
+        };
+        let record = TakeoverRecord::from_config_map(&map).map_err(anyhow::Error::msg)?;
+        match record.phase {
+            TakeoverPhase::Check | TakeoverPhase::Returned => Ok(()),
+            phase => bail!(
+                "Flotilla has taken over the Karmada of this cluster (phase {phase}): \
+                `flotilla takeover --back` gives it back, which has to come first. Who gives up what \
+                Flotilla has deletes the ConfigMap {RECORD_CONFIG_MAP} in the namespace {}",
+                self.namespace
+            ),
+        }
+    }
+
     /// Deletes the Deployment and waits until its pods are gone.
     async fn delete_deployment(&self) -> anyhow::Result<()> {
         self.delete(ResourcePath::object(&DEPLOYMENTS, self.namespace, NAME))
@@ -154,6 +197,9 @@ impl Uninstaller<'_> {
     /// Removes the roles of agents whose members have an execution space here. Their roles in
     /// namespaces go with these.
     async fn delete_roles_of_agents(&self) -> anyhow::Result<()> {
+        if self.has_karmada {
+            return Ok(());
+        }
         let namespaces = self.list(&NAMESPACES).await?;
         let system = namespaces
             .iter()
@@ -170,16 +216,24 @@ impl Uninstaller<'_> {
     }
 
     /// Removes the namespaces of members and Flotilla's own namespace, and waits until they
-    /// are gone.
+    /// are gone. With those of its members, a Karmada would remove their objects.
     async fn delete_namespaces(&self) -> anyhow::Result<()> {
-        let is_own = |object: &Object| {
+        let is_of_members = |object: &Object| {
             let name = object.name();
-            let is_system = object.meta().label(SYSTEM) == Some("true");
-            name == self.namespace
-                || is_system
-                    && (name == MEMBER_CREDENTIALS_NAMESPACE
-                        || cluster_of_execution_space(name).is_some())
+            object.meta().label(SYSTEM) == Some("true")
+                && (name == MEMBER_CREDENTIALS_NAMESPACE
+                    || cluster_of_execution_space(name).is_some())
         };
+        let is_own = |object: &Object| {
+            object.name() == self.namespace || (!self.has_karmada && is_of_members(object))
+        };
+        if self.has_karmada {
+            let all = self.list(&NAMESPACES).await?;
+            let kept = all.iter().filter(|o| is_of_members(o)).count();
+            output::print_progress(format!(
+                "{kept} namespaces of members stay, with their roles: the cluster has Karmada's definitions"
+            ));
+        }
         self.delete_where(&NAMESPACES, is_own).await?;
         loop {
             let all = self.list(&NAMESPACES).await?;
@@ -252,4 +306,77 @@ impl Uninstaller<'_> {
 /// Whether a reference to a Service means Flotilla's.
 fn is_flotilla_service(service: &Value, namespace: &str) -> bool {
     service["name"] == NAME && service["namespace"] == *namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use client_fake::FakeApi;
+    use serde_json::json;
+
+    use super::*;
+
+    // proves: TKO-uninstall
+    #[tokio::test]
+    async fn what_a_karmada_in_the_cluster_has_is_not_deleted() {
+        let all = ["karmada-cluster", "karmada-es-m1"];
+        for (has_definition, phase, refusal, kept) in [
+            (false, None, None, &[][..]),
+            (false, Some(TakeoverPhase::Serve), None, &[]),
+            (true, None, None, &all),
+            (true, Some(TakeoverPhase::Check), None, &all),
+            (true, Some(TakeoverPhase::Returned), None, &all),
+            (
+                true,
+                Some(TakeoverPhase::Serve),
+                Some("takeover --back"),
+                &["flotilla-system", "karmada-cluster", "karmada-es-m1"],
+            ),
+            (
+                true,
+                Some(TakeoverPhase::GiveBack),
+                Some("phase GiveBack"),
+                &["flotilla-system", "karmada-cluster", "karmada-es-m1"],
+            ),
+        ] {
+            let host = FakeApi::new();
+            let seed = |resource: &Gvr, name: &str, namespace: &str| {
+                let meta =
+                    json!({"name": name, "namespace": namespace, "labels": {SYSTEM: "true"}});
+                host.seed(resource, json!({"metadata": meta}));
+            };
+            for name in ["flotilla-system", "karmada-cluster", "karmada-es-m1"] {
+                seed(&NAMESPACES, name, "");
+            }
+            seed(&CLUSTER_ROLES, "system:karmada:m1:agent", "");
+            if has_definition {
+                seed(&DEFINITIONS, "works.work.karmada.io", "");
+            }
+            if let Some(phase) = phase {
+                let record = TakeoverRecord {
+                    phase,
+                    ..TakeoverRecord::default()
+                };
+                let mut map = record.command_data();
+                map["metadata"] =
+                    json!({"name": RECORD_CONFIG_MAP, "namespace": "flotilla-system"});
+                host.seed(&CONFIG_MAPS, map);
+            }
+            let outcome = uninstall_all(&*host, "flotilla-system", Duration::ZERO).await;
+            let case = format!("{has_definition} {phase:?}: {outcome:?}");
+            let message = outcome.err().map(|error| error.to_string());
+            assert_eq!(message.is_some(), refusal.is_some(), "{case}");
+            assert!(
+                refusal.is_none_or(|text| message.unwrap().contains(text)),
+                "{case}"
+            );
+            let namespaces = host.list_objects(&NAMESPACES);
+            let names: Vec<&str> = namespaces
+                .iter()
+                .map(|namespace| namespace["metadata"]["name"].as_str().unwrap())
+                .collect();
+            assert_eq!(names, kept, "{case}");
+            let roles = host.list_objects(&CLUSTER_ROLES);
+            assert_eq!(roles.len(), usize::from(has_definition), "{case}");
+        }
+    }
 }
