@@ -233,6 +233,10 @@ async fn each_value_acts_and_wrong_values_are_refused() {
             "at '/hostWorkloads': value must be one of",
         ),
         ("etcd.servers={a:2379}", "at '/etcd/servers/0'"),
+        ("etcd.secretName=s", "at '/etcd/servers': minItems"),
+        ("etcd=null", "missing property 'etcd'"),
+        ("podAnnotations.a=1", "at '/podAnnotations/a': got number"),
+        ("image.repository=a b", "at '/image/repository'"),
     ] {
         let command = helm_command(&helm, &["template", "flotilla", &chart, "--set", value]);
         let output = harness::process::run(&command);
