@@ -32,6 +32,10 @@ pub const REMAINING_STAGE: &str = "remaining";
 
 /// The reason of clusters that have failed since they are not Ready: they go on when they are.
 pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+/// The reason of clusters that have left after their part of the stage had ended with the target.
+pub const LEFT_AFTER_END: &str = "LeftAfterEnd";
+/// The reason of clusters that have left before that.
+pub const LEFT_BEFORE_END: &str = "LeftBeforeEnd";
 
 pub const ON_FAILURE_ROLLBACK: &str = "Rollback";
 pub const ON_FAILURE_CONTINUE: &str = "Continue";
@@ -175,10 +179,13 @@ pub struct RolloutRequest {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct StageApproval {
     pub stage: String,
     pub revision: String,
+    /// Whether the stage also passes if it has lost its clusters.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_clusters: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -240,6 +247,20 @@ pub struct StageRolloutStatus {
     pub job: Option<StageJobStatus>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterRolloutStatus>,
+}
+
+impl StageRolloutStatus {
+    /// Whether all clusters of the stage have left, and none after its part had ended.
+    pub fn has_lost_clusters(&self) -> bool {
+        have_left_before_end(self.clusters.iter())
+    }
+}
+
+/// Whether clusters, of which there is one at least, have left, and none after its part of the stage
+/// had ended.
+pub fn have_left_before_end<'a>(clusters: impl Iterator<Item = &'a ClusterRolloutStatus>) -> bool {
+    let mut clusters = clusters.peekable();
+    clusters.peek().is_some() && clusters.all(ClusterRolloutStatus::has_left_before_end)
 }
 
 /// The Job of a stage.
@@ -309,6 +330,12 @@ pub struct ClusterRolloutStatus {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<ClusterQueryStatus>,
+}
+
+impl ClusterRolloutStatus {
+    fn has_left_before_end(&self) -> bool {
+        self.phase == RolloutPhase::Skipped && self.reason == LEFT_BEFORE_END
+    }
 }
 
 /// A result of the query of the stage since the cluster has been healthy: the last one that counts

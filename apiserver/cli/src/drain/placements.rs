@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::object_lists::list_all;
 use crate::placement_text::format_clusters;
 use crate::printers::format_table;
+use crate::rollout::ListedRollouts;
 use crate::scheduler_flags::SchedulerFlagValues;
 
 /// The bindings that would move, and those that would stay.
@@ -38,6 +39,9 @@ pub struct DrainedTemplate {
     /// Why it has no other place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stays: Option<String>,
+    /// The stages of its rollout that would lose their last cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     #[serde(skip)]
     pub(super) binding: String,
     #[serde(skip)]
@@ -53,6 +57,7 @@ pub(super) async fn simulate_without(
     let mut bindings = list_all(api, &BINDINGS, "").await?;
     bindings.extend(list_all(api, &CLUSTER_BINDINGS, "").await?);
     let clusters = list_all(api, &CLUSTERS, "").await?;
+    let rollouts = ListedRollouts::list(api, "").await?;
     let snapshot = ClusterSnapshot::new(clusters).with_settings(scheduling.scheduling_settings);
     let mut simulation = SchedulingSimulation::new(Instant::now());
     let mut templates = Vec::new();
@@ -72,7 +77,7 @@ pub(super) async fn simulate_without(
                     .map_err(|e| e.to_string())
             })
         };
-        templates.push(DrainedTemplate::new(binding, &view, simulated));
+        templates.push(DrainedTemplate::new(binding, &view, simulated, &rollouts));
     }
     templates.sort_by(|a, b| a.key().cmp(&b.key()));
     Ok(DrainReport {
@@ -120,6 +125,7 @@ impl DrainedTemplate {
         binding: &Object,
         view: &Arc<ResourceBinding>,
         simulated: Result<Vec<TargetCluster>, String>,
+        rollouts: &ListedRollouts,
     ) -> Self {
         let of = &view.spec.resource;
         let (then, stays) = match simulated {
@@ -131,6 +137,7 @@ impl DrainedTemplate {
             namespace: binding.namespace().to_owned(),
             name: of.name.clone(),
             now: view.spec.clusters.clone(),
+            warnings: rollouts.lost_stages(&binding.meta().key(), &then),
             then,
             stays,
             binding: binding.name().to_owned(),
@@ -140,6 +147,14 @@ impl DrainedTemplate {
 
     fn key(&self) -> (&str, &str, &str) {
         (&self.namespace, &self.kind, &self.name)
+    }
+
+    /// Why it stays, or what its leaving does.
+    pub fn note(&self) -> String {
+        match &self.stays {
+            Some(reason) => reason.clone(),
+            None => self.warnings.join("; "),
+        }
     }
 
     /// `Deployment default/web`.
@@ -159,7 +174,7 @@ impl DrainedTemplate {
             self.text(),
             format_clusters(&self.now, wide),
             then,
-            self.stays.clone().unwrap_or_default(),
+            self.note(),
         ]
     }
 }
@@ -205,7 +220,7 @@ mod tests {
                 "clusters": [{"name": "m1"}]}});
             let binding = Object::from_value(&binding).unwrap();
             let view = binding.decode::<ResourceBinding>().unwrap();
-            DrainedTemplate::new(&binding, &view, simulated)
+            DrainedTemplate::new(&binding, &view, simulated, &ListedRollouts::default())
         };
         let stays = || Err("it stays".to_owned());
         let mut report = DrainReport {

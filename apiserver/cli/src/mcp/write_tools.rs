@@ -11,7 +11,7 @@ use super::server::{FleetServer, ToolAnswer};
 use crate::cluster_taints::change_taints;
 use crate::conflicts::retry_on_conflict;
 use crate::cordon::cordon_change;
-use crate::rollout::decisions::StagedTemplate;
+use crate::rollout::decisions::{ApprovalTarget, StagedTemplate};
 
 impl FleetServer {
     pub(super) async fn apply_policies(
@@ -52,7 +52,10 @@ impl FleetServer {
         let decision = |staged: &StagedTemplate<'_>| match input.action {
             RolloutAction::Pause => staged.pausing(true),
             RolloutAction::Resume => staged.pausing(false),
-            RolloutAction::Approve => staged.approval(input.stage.as_deref()),
+            RolloutAction::Approve => staged.approval(ApprovalTarget {
+                stage: input.stage.as_deref(),
+                without_clusters: false,
+            }),
         };
         let change = decision(&rollout.staged())?;
         let content = rollout.staged().content_of(&change)?;

@@ -19,6 +19,7 @@ use crate::namespace_gate::read_gate;
 use crate::object_lists::{
     ListedPolicyNamespaces, list_all, list_overrides, list_policies, policy_resource,
 };
+use crate::rollout::ListedRollouts;
 use crate::type_configs::find_disabling_configs;
 
 /// An object before the change, if it exists, and after it.
@@ -48,6 +49,7 @@ pub(crate) struct PlanInputs {
     pub(crate) bindings: Vec<Object>,
     pub(crate) clusters: Vec<Object>,
     pub(crate) templates: Vec<AffectedTemplate>,
+    pub(crate) rollouts: ListedRollouts,
     /// Selected kinds that the server does not serve.
     pub(crate) unserved_kinds: BTreeSet<String>,
     /// Whether the controllers start anew; see [`simulation::SimulationInput`].
@@ -184,6 +186,7 @@ async fn inputs_of_templates(
         bindings,
         changes: Vec::new(),
         templates: affected,
+        rollouts: ListedRollouts::list(api, namespace.unwrap_or_default()).await?,
         unserved_kinds: BTreeSet::new(),
         starts_anew: false,
     })

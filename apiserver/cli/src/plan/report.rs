@@ -14,6 +14,7 @@ use super::inputs::{AffectedTemplate, PlanInputs};
 use super::templates::TemplateChangeReport;
 use crate::placement_text::{format_clusters, sort_by_name};
 use crate::printers::format_table;
+use crate::rollout::ListedRollouts;
 use crate::scheduler_flags::SchedulerFlagValues;
 
 #[derive(Debug, Default, Serialize)]
@@ -55,6 +56,9 @@ pub struct TemplatePlacementReport {
     pub held: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// The stages of its rollout that would lose their last cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<DecisionExplanation>,
 }
@@ -100,7 +104,7 @@ pub(crate) fn plan_report(
             },
             &mut before,
         );
-        TemplatePlacementReport::new(affected, outcome)
+        TemplatePlacementReport::new(affected, outcome, &inputs.rollouts)
     });
     let templates: Vec<TemplatePlacementReport> = templates.collect();
     PlanReport {
@@ -132,7 +136,15 @@ fn missing_clusters(inputs: &PlanInputs) -> Vec<String> {
 }
 
 impl TemplatePlacementReport {
-    fn new(affected: &AffectedTemplate, outcome: TemplateSimulationResult) -> Self {
+    fn new(
+        affected: &AffectedTemplate,
+        outcome: TemplateSimulationResult,
+        rollouts: &ListedRollouts,
+    ) -> Self {
+        let warnings = affected.binding.as_ref().map(|binding| {
+            let key = binding.meta().key();
+            rollouts.lost_stages(&key, &outcome.clusters)
+        });
         let binding = affected
             .binding
             .as_ref()
@@ -148,12 +160,20 @@ impl TemplatePlacementReport {
             then: outcome.clusters,
             held: outcome.blocked_by,
             failure: outcome.failure,
+            warnings: warnings.unwrap_or_default(),
             decision: outcome.explanation,
         }
     }
 
-    /// Why it does not go where its policy says, if so.
+    /// Why it does not go where its policy says, if so, and what its move does to its rollout.
     pub fn note(&self) -> String {
+        let mut notes = vec![self.placement_note()];
+        notes.extend(self.warnings.iter().cloned());
+        notes.retain(|note| !note.is_empty());
+        notes.join("; ")
+    }
+
+    fn placement_note(&self) -> String {
         match (&self.held, &self.failure, &self.claim.policy) {
             (Some(reason), _, _) => reason.clone(),
             (None, Some(failure), _) => failure.clone(),
@@ -263,6 +283,7 @@ mod tests {
             then: to(then),
             held: message.map(str::to_owned),
             failure: None,
+            warnings: Vec::new(),
             decision: None,
         };
         let plan = PlanReport {

@@ -11,7 +11,9 @@ use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::resources::{BINDINGS, CLUSTERS, CUSTOMIZATIONS, WORKS};
-use karmada_api::rollout::{ROLLOUTS, RolloutPhase, RolloutStatus};
+use karmada_api::rollout::{
+    REMAINING_STAGE, ROLLOUTS, RolloutPhase, RolloutStatus, StageRolloutStatus,
+};
 use karmada_api::{ResourceBinding, Rollout, names};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Gvk, Object};
@@ -231,8 +233,10 @@ async fn plan_template(
     let before = rollout.as_ref().map(|rollout| rollout.decode::<Rollout>());
     let before = before.transpose()?;
     let before = before.as_ref().and_then(|view| view.status.as_ref());
+    let mut empty_stages = Vec::new();
     match preview.map_err(anyhow::Error::msg)? {
         Some(preview) => {
+            empty_stages = stages_without_clusters(&preview.status);
             report.add_stages(&preview, before);
             match before {
                 Some(_) => add_differences(api, template, binding, &mut report).await?,
@@ -245,7 +249,18 @@ async fn plan_template(
         true => report.clusters.iter().any(|cluster| cluster.gets_change),
         false => report.differences.iter().any(|d| !d.fields.is_empty()),
     };
+    if (report.changes || report.is_of_policy) && before.is_some() {
+        report.note_empty_stages(&empty_stages);
+    }
     Ok(report)
+}
+
+/// The stages of a policy that have no cluster, so that they are passed.
+fn stages_without_clusters(status: &RolloutStatus) -> Vec<String> {
+    let is_empty =
+        |stage: &&StageRolloutStatus| stage.clusters.is_empty() && stage.name != REMAINING_STAGE;
+    let stages = status.stages.iter().filter(is_empty);
+    stages.map(|stage| stage.name.clone()).collect()
 }
 
 /// The Works of the target clusters of a binding that exist.
@@ -319,6 +334,14 @@ impl TemplateChangeReport {
             }
         }
         self.note_missing(&preview.missing_clusters);
+    }
+
+    fn note_empty_stages(&mut self, names: &[String]) {
+        if !names.is_empty() {
+            let names = names.join(", ");
+            self.notes
+                .push(format!("stages that have no cluster are passed: {names}"));
+        }
     }
 
     fn note_missing(&mut self, names: &[String]) {
@@ -461,6 +484,21 @@ mod tests {
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}, "spec": {"paused": true}});
         let changed = changed_fields(&revision, &revision_template(template));
         assert_eq!(changed, [""; 0]);
+    }
+
+    // proves: CLI-plan-empty-stage
+    #[test]
+    fn stages_that_have_no_cluster_are_noted() {
+        let clusters = json!([{"name": "a", "phase": "Done"}]);
+        let left = json!([{"name": "b", "phase": "Skipped", "reason": "LeftBeforeEnd"}]);
+        let status = json!({"stages": [{"name": "canary"}, {"name": "lost", "clusters": left},
+            {"name": "rest", "clusters": clusters}, {"name": "remaining"}]});
+        let status: RolloutStatus = serde_json::from_value(status).unwrap();
+        let mut report = TemplateChangeReport::default();
+        report.note_empty_stages(&stages_without_clusters(&status));
+        report.note_empty_stages(&[]);
+        let expected = ["stages that have no cluster are passed: canary"];
+        assert_eq!(report.notes, expected);
     }
 
     // proves: CLI-plan-rollout

@@ -3,6 +3,7 @@
 
 mod cluster_details;
 pub mod decisions;
+mod lost_stages;
 mod requests;
 mod restart;
 mod template_rollout;
@@ -23,7 +24,8 @@ use crate::output::{self, RedrawnText};
 use crate::printers::{format_table, single_line};
 pub(crate) use cluster_details::{BEING_DELETED, batch_text, reason_text};
 pub use cluster_details::{cluster_details, job_details};
-use decisions::{AWAITING_APPROVAL, RolloutChange, StagedTemplate, status_of};
+use decisions::{ApprovalTarget, RolloutChange, StagedTemplate, awaits_decision, status_of};
+pub(crate) use lost_stages::ListedRollouts;
 pub(crate) use template_rollout::TemplateArgs;
 pub use template_rollout::TemplateRollout;
 pub use template_rollout::patch_rollout;
@@ -56,7 +58,7 @@ enum RolloutCommand {
     Resume(TemplateArgs),
     /// Approve a stage for the revision that is rolled out.
     #[command(
-        after_help = "Example:\n  flotilla rollout approve deployment/api --stage everywhere"
+        after_help = "Examples:\n  flotilla rollout approve deployment/api --stage everywhere\n  flotilla rollout approve deployment/api --stage canary --without-clusters"
     )]
     Approve(ApproveArgs),
     /// Let the clusters that have failed begin again, or a rollout that was rolled back.
@@ -112,6 +114,9 @@ struct ApproveArgs {
     /// The stage; by default the one that waits.
     #[arg(long, value_name = "STAGE")]
     stage: Option<String>,
+    /// Let a stage pass without the target, whose clusters have all left before they had ended.
+    #[arg(long)]
+    without_clusters: bool,
 }
 
 pub async fn run(arguments: RolloutArgs) -> anyhow::Result<()> {
@@ -145,7 +150,11 @@ async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Res
         }
         RolloutCommand::Approve(arguments) => {
             let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
-            rollout.approve(arguments.stage.as_deref()).await
+            let target = ApprovalTarget {
+                stage: arguments.stage.as_deref(),
+                without_clusters: arguments.without_clusters,
+            };
+            rollout.approve(target).await
         }
         RolloutCommand::Retry(arguments) => {
             let rollout = TemplateRollout::read(arguments, tasks).await?;
@@ -187,14 +196,14 @@ impl TemplateRollout {
     }
 
     /// Approves a stage, by default the one that waits.
-    async fn approve(&self, stage: Option<&str>) -> anyhow::Result<()> {
+    async fn approve(&self, target: ApprovalTarget<'_>) -> anyhow::Result<()> {
         let view = self.object.decode::<Rollout>()?;
         let status = status_of(&view)?;
-        if stage.is_none() && status.state != AWAITING_APPROVAL {
+        if target.stage.is_none() && !awaits_decision(status) {
             let policy = self.policy(status).await.unwrap_or_default();
             bail!(no_waiting_stage(&self.text, &view, status, &policy));
         }
-        let approved = self.apply_decision(|staged| staged.approval(stage));
+        let approved = self.apply_decision(|staged| staged.approval(target));
         output::print_line(approved.await?);
         Ok(())
     }

@@ -98,7 +98,7 @@ pub(super) fn drain_table(report: &DrainReport) -> Markup {
         name: &template.name,
         now: &template.now,
         then: template.stays.is_none().then_some(&*template.then),
-        note: template.stays.clone().unwrap_or_default(),
+        note: template.note(),
     });
     let further = report.templates.len().saturating_sub(MAX_TEMPLATES);
     html! {

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use async_trait::async_trait;
-use flotilla_cli::rollout::decisions::StagedTemplate;
+use flotilla_cli::rollout::decisions::{ApprovalTarget, StagedTemplate};
 use flotilla_cli::rollout::patch_rollout;
 use karmada_api::rollout::{RolloutPhase, RolloutStatus};
 use maud::{Markup, html};
@@ -92,7 +92,10 @@ impl PlannedAction for RolloutDecision {
             rollout: &rollout,
         };
         let change = match &self.kind {
-            DecisionKind::Approve(stage) => staged.approval(Some(stage))?,
+            DecisionKind::Approve(stage) => staged.approval(ApprovalTarget {
+                stage: Some(stage),
+                without_clusters: false,
+            })?,
             kind => staged.pausing(*kind == DecisionKind::Pause)?,
         };
         let done = match self.kind {

@@ -10,6 +10,7 @@ use karmada_api::rollout::{
 };
 use machinery::{duration, time};
 
+use super::departures::Departures;
 use super::input::{DecisionInput, ObservedTarget};
 
 const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_secs(600);
@@ -50,7 +51,7 @@ pub(super) fn api_time(now: Timestamp) -> String {
 }
 
 /// The clusters of a status. `restages`: clusters are assigned to stages anew, and those that left
-/// are forgotten.
+/// are forgotten. Otherwise those that left stay, also if they are targets again.
 pub(super) fn carried_over<'a>(
     input: &DecisionInput<'a>,
     previous: &RolloutStatus,
@@ -58,13 +59,14 @@ pub(super) fn carried_over<'a>(
 ) -> Vec<ClusterState<'a>> {
     let targets: HashMap<&str, &ObservedTarget> =
         input.targets.iter().map(|t| (t.name.as_str(), t)).collect();
+    let departures = Departures::new(input, previous);
     let mut all = Vec::new();
     for (stage, status) in previous.stages.iter().enumerate() {
         for cluster in &status.clusters {
-            let observed = targets.get(&*cluster.name).copied();
             // A cluster that has left and is a target again joins anew.
-            let is_skipped = cluster.phase == RolloutPhase::Skipped;
-            if restages && observed.is_none() || is_skipped && observed.is_some() {
+            let has_left = cluster.phase == RolloutPhase::Skipped;
+            let observed = targets.get(&*cluster.name).copied().filter(|_| !has_left);
+            if restages && observed.is_none() {
                 continue;
             }
             let mut state = ClusterState {
@@ -76,8 +78,9 @@ pub(super) fn carried_over<'a>(
                 observed,
                 has_passed_batch: false,
             };
-            if observed.is_none() {
-                state.enter(RolloutPhase::Skipped, "LeftPlacement", input.now);
+            if observed.is_none() && !has_left {
+                let reason = departures.reason(stage, cluster);
+                state.enter(RolloutPhase::Skipped, reason, input.now);
             }
             all.push(state);
         }

@@ -170,7 +170,7 @@ impl<'a> RolloutStep<'a> {
         self.done_members(stage).next().is_some()
     }
 
-    fn continues(&self) -> bool {
+    pub(super) fn continues(&self) -> bool {
         self.input.policy.on_failure == ON_FAILURE_CONTINUE
     }
 

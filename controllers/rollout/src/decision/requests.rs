@@ -1,6 +1,6 @@
 //! The requests of users about one revision: a retry and an abort, each of which takes effect once.
 
-use karmada_api::rollout::{RolloutPhase, RolloutRequest};
+use karmada_api::rollout::{LEFT_BEFORE_END, RolloutPhase, RolloutRequest};
 
 use super::step::RolloutStep;
 
@@ -47,7 +47,7 @@ impl RolloutStep<'_> {
     }
 
     /// Lets a rejected target go through the stages again, and clusters and Jobs that failed with it
-    /// begin again, each with a deadline of its own.
+    /// begin again, each with a deadline of its own. Clusters that have left have not ended then.
     fn retry(&mut self) {
         let (target, now) = (self.input.target, self.input.now);
         if self.rejected != target {
@@ -56,7 +56,10 @@ impl RolloutStep<'_> {
             self.jobs.fill(None);
             self.rejected.clear();
             for cluster in &mut self.clusters {
-                cluster.restart(now);
+                match cluster.observed {
+                    Some(_) => cluster.restart(now),
+                    None => cluster.wait(RolloutPhase::Skipped, LEFT_BEFORE_END, now),
+                }
             }
         }
         for cluster in &mut self.clusters {

@@ -1,6 +1,6 @@
 //! One step of a rollout: the clusters, which of them begin, and why others do not.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -31,6 +31,8 @@ pub(super) enum StageHold {
     JobFailed,
     /// In which the Job of the stage could run.
     AwaitingCluster,
+    /// All clusters of the stage have left before their part of it had ended.
+    LostClusters,
     AwaitingAvailability,
     /// Nothing answers the query of the stage.
     NoPrometheus,
@@ -45,7 +47,7 @@ impl StageHold {
             Self::AwaitingApproval => "AwaitingApproval",
             Self::FailureBudgetExceeded => "FailureBudgetExceeded",
             Self::JobFailed => "JobFailed",
-            Self::AwaitingCluster => "AwaitingCluster",
+            Self::AwaitingCluster | Self::LostClusters => "AwaitingCluster",
             Self::AwaitingAvailability => "AwaitingAvailability",
             Self::NoPrometheus => "NoPrometheus",
             Self::OutsideWindow(_) => "OutsideWindow",
@@ -119,11 +121,16 @@ impl<'a> RolloutStep<'a> {
         let frontier = if is_somewhere { step.frontier() } else { 0 };
         let is_staged = step.is_staged();
         let targets = step.clusters.iter().filter_map(|c| c.observed);
-        let mut names: HashSet<&str> = targets.map(|target| target.name.as_str()).collect();
-        for target in input.targets {
-            if !names.insert(&target.name) {
-                continue;
-            }
+        let names: HashSet<&str> = targets.map(|target| target.name.as_str()).collect();
+        let joining = input.targets.iter().filter(|t| !names.contains(&*t.name));
+        let joining: HashMap<&str, &ObservedTarget> =
+            joining.map(|target| (&*target.name, target)).collect();
+        // One that is back in its stage has not left any more.
+        step.clusters.retain(|c| {
+            let target = joining.get(&*c.status.name);
+            c.observed.is_some() || target.is_none_or(|target| target.stage != c.stage)
+        });
+        for target in joining.into_values() {
             let has_work = !target.work_revision.is_empty();
             let revision = match !is_staged || target.stage < frontier {
                 // One that returns before it has lost its replicas waits for its turn with them.
@@ -236,6 +243,7 @@ impl<'a> RolloutStep<'a> {
     pub(super) fn frontier(&self) -> usize {
         self.first_stage_with_open_clusters()
             .min(self.first_stage_with_open_job())
+            .min(self.first_lost_stage().unwrap_or(self.stage_count()))
     }
 
     pub(super) fn first_stage_with_open_clusters(&self) -> usize {
@@ -269,22 +277,28 @@ impl<'a> RolloutStep<'a> {
         !self.input.has_prometheus && query.is_some_and(|query| query.prometheus.is_none())
     }
 
+    /// The approvals of a stage for the target.
+    pub(super) fn approvals_of(&self, stage: usize) -> impl Iterator<Item = &'a StageApproval> {
+        let (name, target) = (self.stage_name(stage), self.input.target);
+        let approvals = self.input.spec.approvals.iter();
+        approvals.filter(move |a| a.stage == name && a.revision == target)
+    }
+
     pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
-        let name = self.stage_name(stage);
         let needs_approval = self.stage(stage).is_some_and(|stage| stage.gates.approval);
-        let mut approvals = self.input.spec.approvals.iter();
-        let is_approved = |a: &StageApproval| a.stage == name && a.revision == self.input.target;
         if self.is_paused() {
             Some(StageHold::Paused)
         } else if self.is_held_by_failures() {
             Some(StageHold::FailureBudgetExceeded)
+        } else if self.first_lost_stage() == Some(stage) {
+            Some(StageHold::LostClusters)
         } else if self.is_held_by_job(stage) {
             Some(StageHold::JobFailed)
         } else if self.lacks_cluster_for_job(stage) {
             Some(StageHold::AwaitingCluster)
         } else if self.lacks_prometheus(stage) {
             Some(StageHold::NoPrometheus)
-        } else if needs_approval && !approvals.any(is_approved) {
+        } else if needs_approval && self.approvals_of(stage).next().is_none() {
             Some(StageHold::AwaitingApproval)
         } else {
             match window_state(&self.input.policy.windows, self.input.now) {
@@ -362,10 +376,13 @@ impl<'a> RolloutStep<'a> {
     /// Gives the goal to all clusters at once, as far as enough replicas stay available.
     pub(super) fn assign_all(&mut self) {
         let (goal, now) = (self.goal().to_owned(), self.input.now);
-        self.clusters.retain(|c| c.observed.is_some());
+        // A retry of a target that was rolled back has to know who has left.
+        let is_rejected = self.rejected == self.input.target;
+        self.clusters
+            .retain(|c| c.observed.is_some() || is_rejected);
         let mut availability = self.availability();
         for cluster in &mut self.clusters {
-            if cluster.has(&goal) {
+            if cluster.observed.is_none() || cluster.has(&goal) {
                 continue;
             }
             if let Some(availability) = &mut availability

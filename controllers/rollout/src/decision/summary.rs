@@ -55,8 +55,10 @@ impl RolloutStep<'_> {
             .unwrap_or_default();
         let is_held = hold.is_some() && !has_ended;
         let mut message = format!("{progress} clusters are done, {failed} have failed");
-        let hold_message = hold.map(StageHold::message).unwrap_or_default();
-        let hold_message = Some(hold_message).filter(|_| is_held).unwrap_or_default();
+        let hold_message = match hold.filter(|_| is_held) {
+            Some(StageHold::LostClusters) => self.lost_clusters_text(frontier),
+            hold => hold.map(StageHold::message).unwrap_or_default(),
+        };
         if !hold_message.is_empty() {
             message = format!("{message}; {hold_message}");
         }
@@ -109,6 +111,7 @@ impl RolloutStep<'_> {
     }
 
     fn stages(&self, goal: &str) -> Vec<StageRolloutStatus> {
+        let lost_stage = self.first_lost_stage();
         let stage = |index: usize| {
             let members = self.clusters.iter().filter(|c| c.stage == index);
             let phases = members.clone().filter(|c| c.observed.is_some());
@@ -117,9 +120,13 @@ impl RolloutStep<'_> {
                 .clone()
                 .all(|c| c.observed.is_none() || c.has_ended(goal));
             let job = self.jobs.get(index).cloned().flatten();
+            let phase = match lost_stage == Some(index) {
+                true => RolloutPhase::Blocked,
+                false => stage_phase(&phases, has_ended, job.as_ref().map(|job| job.state)),
+            };
             StageRolloutStatus {
                 name: self.stage_name(index).to_owned(),
-                phase: stage_phase(&phases, has_ended, job.as_ref().map(|job| job.state)),
+                phase,
                 job,
                 clusters: members.map(|c| c.status.clone()).collect(),
             }

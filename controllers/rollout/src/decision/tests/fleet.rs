@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{
-    RolloutPhase, RolloutPolicySpec, RolloutRequest, RolloutSpec, RolloutStatus, StageJobStatus,
+    RolloutPhase, RolloutPolicySpec, RolloutRequest, RolloutSpec, RolloutStatus, StageApproval,
+    StageJobStatus,
 };
 use serde_json::{Value, json};
 
@@ -256,6 +257,16 @@ impl Fleet {
 
     pub(super) fn abort(&mut self) {
         self.spec.abort = Some(self.next_request());
+    }
+
+    /// Approves a stage for the target.
+    pub(super) fn approve(&mut self, stage: &str, without_clusters: bool) {
+        self.spec.approvals.push(StageApproval {
+            stage: stage.into(),
+            revision: self.target.clone(),
+            without_clusters,
+        });
+        self.run_to_rest();
     }
 
     pub(super) fn phase(&self, cluster: &str) -> Option<RolloutPhase> {

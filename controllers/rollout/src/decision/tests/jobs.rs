@@ -288,10 +288,14 @@ fn a_stage_does_not_pass_before_its_job_has_had_a_cluster() {
     widened.run_to_rest();
     widened.check("Degraded: a=2 Failed, d=2 Done, c=2 Done");
     assert_eq!(widened.job_text(0), "Succeeded: ");
-    // One that leaves holds nobody.
+    // Nor does it pass when the last one leaves.
     let mut left = fleet.clone();
     left.leave("a");
     left.run_to_rest();
+    left.check("AwaitingCluster: a=2 Skipped, c=1 Pending");
+    left.approve("first", false);
+    left.check("AwaitingCluster: a=2 Skipped, c=1 Pending");
+    left.approve("first", true);
     left.check("Completed: c=2 Done");
     // It goes on when the cluster is back, and after a retry too.
     fleet.retry();

@@ -2,6 +2,7 @@
 
 mod availability;
 mod batches;
+mod departures;
 mod fleet;
 mod jobs;
 mod moves;

@@ -1,7 +1,9 @@
 //! Property tests: on random fleets, with failures, pauses, changes and lost writes, the invariants
 //! hold at every step, and each rollout ends once nothing disturbs it.
 
-use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageJobState};
+use std::collections::BTreeMap;
+
+use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageApproval, StageJobState};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -20,6 +22,7 @@ enum Event {
     Retry,
     Abort,
     Job(JobOutcome),
+    Approve(usize),
     Pass(i64),
     Deliver,
     /// The process dies after the decision, before it is written.
@@ -45,12 +48,21 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         Just(Event::Job(JobOutcome::NotApplied("test".to_owned()))),
         Just(Event::Job(JobOutcome::Succeeded)),
         Just(Event::Job(JobOutcome::Failed("test".to_owned()))),
+        (0..STAGES).prop_map(Event::Approve),
         (0..400i64).prop_map(Event::Pass),
         Just(Event::Deliver),
         Just(Event::Deliver),
         Just(Event::Lose),
     ];
     prop::collection::vec(event, 1..40)
+}
+
+fn approve_without_clusters(fleet: &mut Fleet, stage: usize) {
+    fleet.spec.approvals.push(StageApproval {
+        stage: format!("s{stage}"),
+        revision: fleet.target.clone(),
+        without_clusters: true,
+    });
 }
 
 fn apply(fleet: &mut Fleet, event: &Event) {
@@ -76,14 +88,70 @@ fn apply(fleet: &mut Fleet, event: &Event) {
         Event::Retry => fleet.retry(),
         Event::Abort => fleet.abort(),
         Event::Job(outcome) => fleet.job_outcome = outcome.clone(),
+        Event::Approve(stage) => approve_without_clusters(fleet, *stage),
         Event::Pass(seconds) => fleet.now += jiff::SignedDuration::from_secs(*seconds),
         Event::Deliver => fleet.deliver(),
         Event::Lose => {}
     }
 }
 
+/// The clusters that each stage has had with a target, and whether their part of it has ended.
+#[derive(Clone, Default)]
+struct StageMembers {
+    target: String,
+    members: BTreeMap<(usize, String), bool>,
+}
+
+impl StageMembers {
+    fn record(&mut self, status: &RolloutStatus) {
+        let target = &status.target_revision;
+        if self.target != *target {
+            self.target.clone_from(target);
+            self.members.clear();
+        }
+        for (index, stage) in status.stages.iter().enumerate() {
+            for cluster in &stage.clusters {
+                let has_ended = match cluster.phase {
+                    RolloutPhase::Skipped => continue,
+                    RolloutPhase::Done | RolloutPhase::Failed => cluster.revision == *target,
+                    _ => false,
+                };
+                let key = (index, cluster.name.clone());
+                self.members.insert(key, has_ended);
+            }
+        }
+    }
+
+    /// Whether a stage has had clusters, and none of them has ended.
+    fn is_lost(&self, stage: usize) -> bool {
+        let members = self.members.iter().filter(|((of, _), _)| *of == stage);
+        let mut members = members.map(|(_, has_ended)| *has_ended).peekable();
+        members.peek().is_some() && members.all(|has_ended| !has_ended)
+    }
+}
+
+/// Checks that a stage that was let go has had a cluster that had ended, or was approved without.
+fn check_lost_stages(fleet: &Fleet, members: &StageMembers, stages: usize, begun: &str) {
+    for stage in 0..stages {
+        let name = format!("s{stage}");
+        let mut approvals = fleet.spec.approvals.iter();
+        let is_approved =
+            approvals.any(|a| a.stage == name && a.revision == fleet.target && a.without_clusters);
+        assert!(
+            !members.is_lost(stage) || is_approved || fleet.policy.on_failure == "Continue",
+            "{begun} began though {name} has lost its clusters: {:?}",
+            fleet.status
+        );
+    }
+}
+
 /// Checks the invariants of one step.
-fn check_step(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
+fn check_step(
+    fleet: &Fleet,
+    members: &StageMembers,
+    before: &RolloutStatus,
+    after: &RolloutStatus,
+) {
     let target = &after.target_revision;
     let is_staged = *target != before.stable_revision && after.rejected_revision != *target;
     if !is_staged {
@@ -115,6 +183,7 @@ fn check_step(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
                 continue;
             }
             assert!(!fleet.spec.paused, "{} began while paused", cluster.name);
+            check_lost_stages(fleet, members, index, &cluster.name);
             let mut earlier = after.stages[..index]
                 .iter()
                 .flat_map(|stage| &stage.clusters);
@@ -175,13 +244,17 @@ proptest! {
         }).collect();
         let policy = json!({"stages": stages, "progressDeadline": "5m", "failureBudget": budget, "onFailure": on_failure});
         let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 3)]);
+        let mut members = StageMembers::default();
         for event in &events {
             apply(&mut fleet, event);
             let before = fleet.status.clone().unwrap();
             let mut again = fleet.clone();
             fleet.step();
             let after = fleet.status.clone().unwrap();
-            check_step(&fleet, &before, &after);
+            members.record(&before);
+            let mut recorded = members.clone();
+            recorded.record(&after);
+            check_step(&fleet, &recorded, &before, &after);
             // Only a step that starts a Job changes the names.
             let names = |status: &RolloutStatus| -> Vec<String> {
                 let jobs = status.stages.iter().filter_map(|stage| stage.job.as_ref());
@@ -202,6 +275,9 @@ proptest! {
             cluster.reachable = true;
         }
         fleet.job_outcome = JobOutcome::Succeeded;
+        for stage in 0..STAGES {
+            approve_without_clusters(&mut fleet, stage);
+        }
         fleet.run_to_rest();
         let stages = &fleet.status.as_ref().unwrap().stages;
         let mut jobs = stages.iter().filter_map(|stage| stage.job.as_ref());
@@ -217,7 +293,8 @@ proptest! {
         }
         prop_assert!(["Completed", "RolledBack"].contains(&&*status.state), "{:?}", status);
         let expected = if status.state == "RolledBack" { &status.stable_revision } else { &status.target_revision };
-        let mut clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+        let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+        let mut clusters = clusters.filter(|c| c.phase != RolloutPhase::Skipped);
         prop_assert!(clusters.all(|c| c.phase == RolloutPhase::Done && c.revision == *expected), "{:?}", status);
     }
 }

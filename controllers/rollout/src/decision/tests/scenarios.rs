@@ -94,13 +94,17 @@ fn clusters_join_and_leave_in_the_middle() {
     fleet.pass(60);
     // Another one joins a stage that has ended: it gets the target, and is awaited.
     fleet.join("ab", 0);
-    // The only cluster of the second stage leaves, so that the stage is passed.
+    fleet.run_to_rest();
+    fleet.check(
+        "Progressing: a=2 Done, aa=2 Done, ab=2 Soaking, b=2 Soaking, c=1 Pending, d=1 Pending, e=1 Pending",
+    );
+    fleet.pass(60);
+    // The only cluster of the second stage leaves when it is done, and holds nobody.
     fleet.leave("b");
     fleet.run_to_rest();
     fleet.check(
-        "Progressing: a=2 Done, aa=2 Done, ab=2 Soaking, b=2 Skipped, c=1 Pending, d=1 Pending, e=1 Pending",
+        "Progressing: a=2 Done, aa=2 Done, ab=2 Done, b=2 Skipped, c=2 Soaking, d=2 Soaking, e=2 Soaking",
     );
-    fleet.pass(60);
     fleet.pass(60);
     fleet.check("Completed: a=2 Done, aa=2 Done, ab=2 Done, c=2 Done, d=2 Done, e=2 Done");
     fleet.join("f", 1);
@@ -243,6 +247,7 @@ fn a_stage_waits_for_the_user() {
     let approval = |revision: &str| StageApproval {
         stage: "second".into(),
         revision: revision.into(),
+        without_clusters: false,
     };
     fleet.spec.approvals.push(approval("1"));
     fleet.run_to_rest();

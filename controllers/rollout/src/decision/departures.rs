@@ -1,0 +1,64 @@
+//! Says of clusters that leave whether their part of the stage had ended with the target.
+
+use karmada_api::rollout::{
+    ClusterRolloutStatus, LEFT_AFTER_END, LEFT_BEFORE_END, ON_FAILURE_CONTINUE, RolloutPhase,
+    RolloutPolicySpec, RolloutStatus, StageJobState,
+};
+
+use super::amounts::amount_rounded_down;
+use super::input::DecisionInput;
+
+/// Says of clusters that leave after a status whether their part of the stage had ended with the target.
+pub(super) struct Departures<'a> {
+    policy: &'a RolloutPolicySpec,
+    previous: &'a RolloutStatus,
+    target: &'a str,
+    /// Whether failures are passed, since they are within the budget or the policy says so.
+    passes_failures: bool,
+}
+
+impl<'a> Departures<'a> {
+    pub(super) fn new(input: &DecisionInput<'a>, previous: &'a RolloutStatus) -> Self {
+        let policy = input.policy;
+        let clusters = previous.stages.iter().flat_map(|stage| &stage.clusters);
+        let count = |is_counted: fn(RolloutPhase) -> bool| {
+            let phases = clusters.clone().map(|cluster| cluster.phase);
+            phases.filter(|phase| is_counted(*phase)).count()
+        };
+        let total = count(|phase| phase != RolloutPhase::Skipped);
+        let budget = policy.failure_budget.as_ref();
+        let budget = budget.map_or(0, |budget| amount_rounded_down(budget, total));
+        let continues = policy.on_failure == ON_FAILURE_CONTINUE;
+        Self {
+            policy,
+            previous,
+            target: input.target,
+            passes_failures: continues || count(|phase| phase == RolloutPhase::Failed) <= budget,
+        }
+    }
+
+    /// The reason of a cluster that leaves a stage.
+    pub(super) fn reason(&self, stage: usize, cluster: &ClusterRolloutStatus) -> &'static str {
+        let has_ended = match cluster.phase {
+            RolloutPhase::Done => true,
+            RolloutPhase::Failed => self.passes_failures,
+            _ => false,
+        };
+        match has_ended && cluster.revision == self.target && self.has_passed_job(stage) {
+            true => LEFT_AFTER_END,
+            false => LEFT_BEFORE_END,
+        }
+    }
+
+    fn has_passed_job(&self, stage: usize) -> bool {
+        let gates = self.policy.stages.get(stage).map(|stage| &stage.gates);
+        let needs_job = gates.is_some_and(|gates| gates.job.is_some());
+        let job = self.previous.stages.get(stage).and_then(|s| s.job.as_ref());
+        !needs_job
+            || job.is_some_and(|job| match job.state {
+                StageJobState::Succeeded => true,
+                StageJobState::Failed => self.policy.on_failure == ON_FAILURE_CONTINUE,
+                StageJobState::Pending | StageJobState::Running => false,
+            })
+    }
+}

@@ -1,0 +1,46 @@
+//! Decides about stages that have lost their clusters: all have left before their part of the stage had
+//! ended. Nobody has proved the target there, so such a stage does not pass by itself.
+
+use karmada_api::rollout::have_left_before_end;
+
+use super::step::RolloutStep;
+
+/// How many clusters that have left are named.
+const MAX_NAMED_CLUSTERS: usize = 5;
+
+impl RolloutStep<'_> {
+    /// The first stage that has lost its clusters while later ones have some that have not ended. With
+    /// `Continue`, and once it is approved without clusters, a stage holds nobody.
+    pub(super) fn first_lost_stage(&self) -> Option<usize> {
+        let has_departures = self.clusters.iter().any(|c| c.observed.is_none());
+        if !has_departures || !self.is_staged() || self.continues() {
+            return None;
+        }
+        let goal = self.goal();
+        let open = self.clusters.iter();
+        let open = open.filter(|c| c.observed.is_some() && !c.has_ended(goal));
+        let last_open = open.map(|c| c.stage).max()?;
+        let is_lost = |stage: &usize| {
+            let members = self.clusters.iter().filter(|c| c.stage == *stage);
+            have_left_before_end(members.map(|c| &c.status))
+                && !self.approvals_of(*stage).any(|a| a.without_clusters)
+        };
+        (0..last_open).find(is_lost)
+    }
+
+    /// Which clusters a stage has lost, and what lets it pass.
+    pub(super) fn lost_clusters_text(&self, stage: usize) -> String {
+        let members = self.clusters.iter().filter(|c| c.stage == stage);
+        let names: Vec<&str> = members.map(|c| &*c.status.name).collect();
+        let more = match names.len().saturating_sub(MAX_NAMED_CLUSTERS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = names.iter().take(MAX_NAMED_CLUSTERS).copied();
+        let (name, named) = (self.stage_name(stage), named.collect::<Vec<_>>().join(", "));
+        format!(
+            "all clusters of stage {name} have left before they had ended: {named}{more}; it goes on with a cluster that \
+            joins the stage, or after flotilla rollout approve --stage {name} --without-clusters"
+        )
+    }
+}
