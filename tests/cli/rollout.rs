@@ -176,6 +176,57 @@ fn a_change_is_paused_resumed_and_approved() {
     );
 }
 
+// proves: CLI-lost-stage, CLI-rollout-without-clusters, CLI-plan-unpropagated, ROL-lost-stage-approved
+#[test]
+fn a_stage_that_loses_its_clusters_is_let_go_by_a_person() {
+    let fixture = CliFixture::shared();
+    let mut canary = deployment("default", "canary", 1);
+    fixture.create(canary.clone());
+    let stages = rollout_policy(&canary, &json!({}));
+    let both = policy("default", "canary", &canary, &["member1", "member2"]);
+    fixture.write("canary.json", format!("{both}\n---\n{stages}"));
+    let plan = fixture.run("plan -f canary.json").out;
+    let later = "Deployment default/canary: it is not propagated yet: its first revision goes to all clusters at once, and RolloutPolicy/canary would stage later changes";
+    assert!(plan.contains(later), "{plan}");
+    fixture.run("apply -f canary.json").succeeded();
+    let status = "rollout status deploy/canary";
+    let wait_for = |state: &str| {
+        let line = format!("deployment/canary: {state}");
+        fixture.wait_for_output(status, |out| out.starts_with(&line));
+    };
+    wait_for("Completed, 2/2 clusters done");
+    fixture.run("rollout pause deploy/canary").succeeded();
+    canary["spec"]["template"]["metadata"]["annotations"] = json!({"v": "2"});
+    fixture.write("canary.json", canary.to_string());
+    fixture.run("apply -f canary.json").succeeded();
+    wait_for("Paused in stage first, 0/2 clusters done");
+    let moved = policy("default", "canary", &canary, &["member2"]);
+    fixture.write("canary.json", moved.to_string());
+    let warning =
+        "stage first of its rollout has not ended and would lose its last cluster (member1)";
+    let plan = fixture.run("plan -f canary.json").out;
+    assert!(plan.contains(warning), "{plan}");
+    let drain = fixture.run("drain member2 --dry-run").out;
+    assert!(!drain.contains(warning), "{drain}");
+    fixture.run("apply -f canary.json").succeeded();
+    fixture.run("rollout resume deploy/canary").succeeded();
+    wait_for(
+        "AwaitingCluster in stage first, 0/1 clusters done: all clusters of stage first have left before they had ended: member1",
+    );
+    fixture
+        .run("rollout approve deploy/canary")
+        .failed_with("flotilla rollout approve with --stage first --without-clusters lets it pass");
+    let printed = fixture
+        .run("rollout approve deploy/canary --without-clusters")
+        .succeeded();
+    let expected = "deployment/canary approved for stage first without its clusters\n";
+    assert_eq!(printed, expected);
+    wait_for("Completed, 1/1 clusters done");
+    fixture
+        .run("rollout approve deploy/canary --stage everywhere --without-clusters")
+        .failed_with("stage everywhere of deployment/canary has not lost its clusters");
+}
+
 // proves: CLI-plan-rollout-policy
 #[test]
 fn a_changed_rollout_policy_is_planned() {

@@ -1,7 +1,7 @@
 //! Finds out which step of a staged rollout a write of its status was. Pure.
 
 use karmada_api::history::{HistoryEntry, HistoryEntryType, bounded_text};
-use karmada_api::rollout::RolloutStatus;
+use karmada_api::rollout::{RolloutStatus, UNSTAGED};
 
 /// The step between two statuses; `None` if neither the target, the state nor the stage changed.
 pub(crate) fn rollout_step(old: &RolloutStatus, new: &RolloutStatus) -> Option<HistoryEntry> {
@@ -20,12 +20,17 @@ pub(crate) fn rollout_step(old: &RolloutStatus, new: &RolloutStatus) -> Option<H
         [kind, name, _, generation] => format!("{kind} {name} generation {generation}"),
         _ => new.policy.clone(),
     };
+    // Nobody else says who has passed the stages.
+    let message = match new.state == UNSTAGED {
+        true => new.message.clone(),
+        false => format!("{} clusters are done", new.progress),
+    };
     Some(HistoryEntry {
         entry_type: HistoryEntryType::Rollout,
         reason: bounded_text(reason),
         actor: "rollout-controller".to_owned(),
         cause: bounded_text(&cause),
-        message: bounded_text(&format!("{} clusters are done", new.progress)),
+        message: bounded_text(&message),
         count: 1,
         stage: new.stage.clone(),
         from_revision: old.target_revision.clone(),
@@ -65,6 +70,11 @@ mod tests {
             let revisions = (&*step.from_revision, &*step.to_revision, &*step.stage);
             assert_eq!(revisions, ("r1", &*new.target_revision, &*new.stage));
         }
+        let unstaged = RolloutStatus {
+            message: "m".to_owned(),
+            ..status("r1", UNSTAGED, "one")
+        };
+        assert_eq!(rollout_step(&old, &unstaged).unwrap().message, "m");
         let done = RolloutStatus {
             progress: "2/3".to_owned(),
             ..old.clone()

@@ -33,7 +33,8 @@ use crate::query_evaluator::{QueryEvaluator, query_demands};
 use crate::query_servers::QueryServers;
 use crate::resolver::{RevisionResolver, may_own};
 use crate::revision::{
-    CONTROLLER_REVISIONS, controller_revision, revision_content, revision_name, revision_number,
+    CONTROLLER_REVISIONS, controller_revision, next_revision_number, revision_content,
+    revision_name, revision_number,
 };
 use crate::target_observer::TargetObserver;
 
@@ -235,7 +236,12 @@ impl RolloutController {
         let policy = self.resolver.policies.select(&mapping.gvk, template.meta());
         match (policy, rollout) {
             (None, None) => Ok(ReconcileAction::Done),
-            (None, Some(rollout)) => self.unstage(&binding, &template, &rollout).await,
+            (None, Some(rollout)) => {
+                let result = self
+                    .unstage(&binding, (&mapping, &template), &rollout)
+                    .await;
+                after_conflict(result)
+            }
             // The Rollout of an earlier template, which is about to be collected with it.
             (_, Some(rollout)) if !may_own(&template, &rollout) => self.delete(&rollout).await,
             (Some(policy), rollout) => {
@@ -246,27 +252,9 @@ impl RolloutController {
                     template: &template,
                     policy,
                 };
-                let result = self.sync(&staged, rollout).await;
-                match result {
-                    Err(error) if error.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-                    result => result,
-                }
+                after_conflict(self.sync(&staged, rollout).await)
             }
         }
-    }
-
-    /// Ends the staging of a template, whose policy is gone: its revisions go with the Rollout, which
-    /// is the last, so that an interrupted end is resumed.
-    async fn unstage(
-        &self,
-        binding: &Object,
-        template: &Object,
-        rollout: &Object,
-    ) -> Result<ReconcileAction, Error> {
-        for revision in self.resolver.revisions_of(binding, template) {
-            self.delete_revision(&revision).await?;
-        }
-        self.delete(rollout).await
     }
 
     pub(crate) async fn delete_revision(&self, revision: &Object) -> Result<(), Error> {
@@ -466,7 +454,7 @@ impl RolloutController {
                 return Ok(true);
             }
             let version = existing.revision().to_string();
-            let patch = json!({"metadata": {"resourceVersion": version}, "revision": newest.saturating_add(1)});
+            let patch = json!({"metadata": {"resourceVersion": version}, "revision": next_revision_number(newest)});
             let at = ResourcePath::of_object(&CONTROLLER_REVISIONS, existing);
             let options = WriteOptions::default();
             self.api.patch(at, Patch::Merge(patch), &options).await?;
@@ -478,7 +466,7 @@ impl RolloutController {
         }
         let generation = staged.template.meta().generation;
         let owner = staged.owner_reference();
-        let number = newest.saturating_add(1);
+        let number = next_revision_number(newest);
         let body = controller_revision(staged.binding, &owner, generation, number, content);
         let at = ResourcePath::collection(&CONTROLLER_REVISIONS, staged.binding.namespace());
         let created = self
@@ -502,7 +490,8 @@ impl RolloutController {
         Ok(false)
     }
 
-    /// Deletes the oldest revisions beyond the limit that no cluster may have.
+    /// Deletes the oldest revisions beyond the limit that no cluster may have. The one to which an undo
+    /// returns is the last of them.
     async fn prune_revisions(
         &self,
         revisions: &[Object],
@@ -521,7 +510,9 @@ impl RolloutController {
         let unused = revisions
             .iter()
             .filter(|revision| !is_used(revision.name()));
-        for revision in unused.skip(limit) {
+        let (former, others): (Vec<_>, Vec<_>) =
+            unused.partition(|revision| *revision.name() == status.former_revision);
+        for revision in former.into_iter().chain(others).skip(limit) {
             self.delete_revision(revision).await?;
         }
         Ok(())
@@ -536,10 +527,17 @@ impl PolicedTemplate<'_> {
     }
 }
 
+fn after_conflict(result: Result<ReconcileAction, Error>) -> Result<ReconcileAction, Error> {
+    match result {
+        Err(error) if error.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+        result => result,
+    }
+}
+
 /// Whether the status of a Rollout can be made again from the Works: nothing of it is staged, and no
 /// cluster keeps replicas that it should not have.
 fn is_settled(status: &RolloutStatus) -> bool {
-    status.stage.is_empty()
+    matches!(&*status.state, "Completed" | "Degraded")
         && status.rejected_revision.is_empty()
         && status.replicas.iter().all(|kept| kept.since.is_empty())
 }

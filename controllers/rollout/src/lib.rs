@@ -29,6 +29,7 @@ mod reported_replicas;
 mod resolver;
 mod revision;
 mod target_observer;
+mod unstaging;
 mod unusable_revisions;
 
 pub use controller::{RolloutController, RolloutControllerOptions};

@@ -49,6 +49,7 @@ pub(crate) fn observe_targets(
         }
         let namespace = names::execution_space_name(&target.name);
         if let Some(work) = observe_work(&namespace, &work_name) {
+            observed.has_work = true;
             observed.replicas = ObservedReplicas {
                 desired: observed.replicas.desired,
                 ..work.replicas

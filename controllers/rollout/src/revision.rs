@@ -40,6 +40,9 @@ const CLAIMS: [(&str, &str); 5] = [
     ("annotations", POLICY_NAME),
     ("annotations", CLUSTER_POLICY_NAME),
 ];
+/// No template has as many revisions: whoever writes a greater number into one of them takes no
+/// number from those that follow.
+const MAX_REVISION_NUMBER: i64 = 1_000_000_000_000;
 /// The characters of the binding's name in the name of a revision, which has at most 253.
 const MAX_NAME_PREFIX: usize = 220;
 /// Half of SHA-256: who deletes a revision cannot put another one under its name.
@@ -124,10 +127,20 @@ struct NumberedRevision {
     revision: i64,
 }
 
-/// The number of a ControllerRevision.
+/// The number of a ControllerRevision; 0, as of the oldest one, if it is none that this controller
+/// gives.
 pub fn revision_number(revision: &Object) -> i64 {
     let view = machinery::json::from_slice::<NumberedRevision>(&revision.bytes());
-    view.unwrap_or_default().revision
+    let number = view.unwrap_or_default().revision;
+    match (1..=MAX_REVISION_NUMBER).contains(&number) {
+        true => number,
+        false => 0,
+    }
+}
+
+/// The number of the revision that follows the one with a number. The greatest one follows itself.
+pub(crate) fn next_revision_number(number: i64) -> i64 {
+    number.saturating_add(1).min(MAX_REVISION_NUMBER)
 }
 
 /// The content of a ControllerRevision, which must be the one that its name stands for.
@@ -240,6 +253,34 @@ mod tests {
             machinery::names::validate_dns1123_subdomain(&long).is_ok(),
             "{long}"
         );
+    }
+
+    // proves: ROL-revision-number
+    #[test]
+    fn numbers_that_no_revision_gets_count_as_none() {
+        for (number, expected, next) in [
+            (json!(7), 7, 8),
+            (json!(i64::MAX), 0, 1),
+            (json!(i64::MIN), 0, 1),
+            (json!(MAX_REVISION_NUMBER + 1), 0, 1),
+            (
+                json!(MAX_REVISION_NUMBER),
+                MAX_REVISION_NUMBER,
+                MAX_REVISION_NUMBER,
+            ),
+            (json!(0), 0, 1),
+            (json!("7"), 0, 1),
+            (json!(null), 0, 1),
+        ] {
+            let revision = json!({"metadata": {"name": "r", "namespace": "n"}, "revision": number});
+            let revision = Object::from_value(&revision).unwrap();
+            let read = revision_number(&revision);
+            assert_eq!(
+                (read, next_revision_number(read)),
+                (expected, next),
+                "{number}"
+            );
+        }
     }
 
     // proves: ROL-revision-other

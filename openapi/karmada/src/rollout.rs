@@ -37,6 +37,9 @@ pub const LEFT_AFTER_END: &str = "LeftAfterEnd";
 /// The reason of clusters that have left before that.
 pub const LEFT_BEFORE_END: &str = "LeftBeforeEnd";
 
+/// The last state of a rollout that has not ended when no policy selects its template any more.
+pub const UNSTAGED: &str = "Unstaged";
+
 pub const ON_FAILURE_ROLLBACK: &str = "Rollback";
 pub const ON_FAILURE_CONTINUE: &str = "Continue";
 
@@ -201,6 +204,9 @@ pub struct RolloutStatus {
     pub policy: String,
     pub target_revision: String,
     pub stable_revision: String,
+    /// The stable revision before that one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub former_revision: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub rejected_revision: String,
     /// The number of the last retry or abort that was decided.

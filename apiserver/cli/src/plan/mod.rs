@@ -2,13 +2,14 @@
 //! templates would go through their clusters.
 //!
 //! files ──[`policies`]──► policies ──[`inputs`]──► [`inputs::PlanInputs`] ──[`report`]──► [`report::PlanReport`] ──► lines
-//!       ├──► templates ──[`templates`]──► [`templates::TemplateChangeReport`] ──► lines
+//!       ├──► templates ──[`templates`]──► [`template_report::TemplateChangeReport`] ──► lines
 //!       └──► RolloutPolicies ──[`rollout_policies`]──► templates that they stage ──[`templates`]──► lines
 
 mod inputs;
 mod policies;
 pub mod report;
 mod rollout_policies;
+mod template_report;
 mod templates;
 
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ pub(crate) use policies::{DefaultPolicyNamespace, PlannedDocuments};
 pub use policies::{parse_policy, policy_document, policy_kind, policy_manifest};
 use report::{PlanReport, TemplatePlacementReport};
 use rollout_policies::RolloutPolicyChanges;
-use templates::TemplateChangeReport;
+use template_report::TemplateChangeReport;
 
 /// The exit code when a template would move.
 const EXIT_MOVES: u8 = 1;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use simulation::{ClaimExplanation, TemplateSimulationResult};
 
 use super::inputs::{AffectedTemplate, PlanInputs};
-use super::templates::TemplateChangeReport;
+use super::template_report::TemplateChangeReport;
 use crate::placement_text::{format_clusters, sort_by_name};
 use crate::printers::format_table;
 use crate::rollout::ListedRollouts;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ::rollout::{
     CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, preview_rollout, revision_template,
-    verified_content,
+    selected_policy_name, verified_content,
 };
 use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
@@ -18,66 +18,15 @@ use karmada_api::{ResourceBinding, Rollout, names};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Gvk, Object};
 use overrides::CandidateOverridePolicies;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::inputs::{ChangedObject, write_object};
 use super::policies::DefaultPolicyNamespace;
 use super::rollout_policies::RolloutPolicyChanges;
+use super::template_report::{PlannedCluster, RevisionDifference, TemplateChangeReport};
 use crate::field_differences::field_differences;
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides};
-use crate::printers::{format_table, single_line};
 use crate::rollout::reason_text;
-
-/// The effect of a changed template on its clusters.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct TemplateChangeReport {
-    pub(crate) kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// Whether a cluster would get something else.
-    pub(crate) changes: bool,
-    /// Whether a policy changes, and the template stays as it is.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_of_policy: bool,
-    /// The policy that stages the change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) policy: Option<String>,
-    /// The first stage, and the state of the rollout then.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) stage: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) state: String,
-    pub(crate) clusters: Vec<PlannedCluster>,
-    pub(crate) differences: Vec<RevisionDifference>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) notes: Vec<String>,
-}
-
-/// The revision of a cluster now and after the first step.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PlannedCluster {
-    pub(crate) name: String,
-    pub(crate) stage: String,
-    /// Empty if changes of the template are not staged.
-    pub(crate) now: String,
-    pub(crate) then: String,
-    pub(crate) gets_change: bool,
-    pub(crate) reason: String,
-}
-
-/// How the change differs from what some clusters have.
-#[derive(Debug, Serialize)]
-pub(crate) struct RevisionDifference {
-    /// Empty if changes of the template are not staged.
-    pub(crate) revision: String,
-    pub(crate) clusters: Vec<String>,
-    /// Each as `path: old -> new`.
-    pub(crate) fields: Vec<String>,
-}
 
 /// A template before and after its change, with the binding that it has.
 struct ChangedTemplate<'a> {
@@ -206,16 +155,15 @@ async fn plan_template(
         is_of_policy: template.is_of_policy,
         ..TemplateChangeReport::default()
     };
+    let kind = kind_of(template.resource);
+    let policies = stagings.policies_of(api, after.namespace()).await?;
     let Some(binding) = &template.binding else {
-        report.notes.push(
-            "it is not propagated yet: the first revision goes to all clusters at once".to_owned(),
-        );
+        report.policy = selected_policy_name(&policies.after, &kind, after.meta());
+        report.is_unpropagated = true;
         return Ok(report);
     };
-    let kind = kind_of(template.resource);
     let at = ResourcePath::object(&ROLLOUTS, after.namespace(), binding.name());
     let rollout = ignore_not_found(api.get(at).await)?;
-    let policies = stagings.policies_of(api, after.namespace()).await?;
     let scope = ListedPolicyNamespaces::Namespace(after.namespace());
     let candidates = CandidateOverridePolicies::of_objects(&list_overrides(api, scope).await?);
     let preview = preview_rollout(RolloutPreviewInput {
@@ -336,22 +284,6 @@ impl TemplateChangeReport {
         self.note_missing(&preview.missing_clusters);
     }
 
-    fn note_empty_stages(&mut self, names: &[String]) {
-        if !names.is_empty() {
-            let names = names.join(", ");
-            self.notes
-                .push(format!("stages that have no cluster are passed: {names}"));
-        }
-    }
-
-    fn note_missing(&mut self, names: &[String]) {
-        if !names.is_empty() {
-            let names = names.join(", ");
-            self.notes
-                .push(format!("stages name clusters that do not exist: {names}"));
-        }
-    }
-
     /// A template that was not staged before: what it is then is its first revision, which goes to all
     /// clusters at once.
     fn add_first_staging(&mut self, template: &ChangedTemplate<'_>) -> anyhow::Result<()> {
@@ -402,71 +334,13 @@ impl TemplateChangeReport {
             }
         };
         self.clusters = names.iter().map(change).collect();
+        self.note_skipped_stages(before);
         self.differences = vec![RevisionDifference {
             revision: String::new(),
             clusters: names,
             fields,
         }];
         Ok(())
-    }
-
-    /// The report as lines of text.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let template = format!("{} {}/{}", self.kind, self.namespace, self.name);
-        let begin = match (&self.policy, &*self.stage) {
-            (None, _) if self.is_of_policy => {
-                "no RolloutPolicy would stage its changes, all clusters get them at once".to_owned()
-            }
-            (Some(policy), "") if self.is_of_policy => format!("{policy} would stage its changes"),
-            (Some(policy), stage) if self.is_of_policy => format!(
-                "{policy} would stage its changes, {stage} is the first stage that has not ended ({})",
-                self.state
-            ),
-            _ if !self.changes => "nothing of a revision changes".to_owned(),
-            (None, _) => {
-                "no RolloutPolicy selects it, all clusters get the change at once".to_owned()
-            }
-            (Some(policy), "") => format!("{policy} lets all clusters get the change at once"),
-            (Some(policy), stage) => {
-                format!(
-                    "{policy} stages the change, {stage} is the first stage ({})",
-                    self.state
-                )
-            }
-        };
-        let mut lines = vec![format!("{template}: {begin}")];
-        if self.changes || self.is_of_policy {
-            let row = |cluster: &PlannedCluster| {
-                let then = match cluster.gets_change {
-                    true => "the change",
-                    false => "stays",
-                };
-                vec![
-                    cluster.name.clone(),
-                    cluster.stage.clone(),
-                    cluster.now.clone(),
-                    then.to_owned(),
-                    cluster.reason.clone(),
-                ]
-            };
-            let rows: Vec<Vec<String>> = self.clusters.iter().map(row).collect();
-            lines.push(format_table(
-                &["CLUSTER", "STAGE", "NOW", "FIRST", "NOTE"],
-                &rows,
-            ));
-        }
-        for difference in self.differences.iter().filter(|d| !d.fields.is_empty()) {
-            let clusters = difference.clusters.join(", ");
-            lines.push(match &*difference.revision {
-                "" => format!("Changes in {clusters}:"),
-                revision => format!("Changes of {revision} ({clusters}):"),
-            });
-            let fields = difference.fields.iter();
-            lines.extend(fields.map(|field| format!("  {}", single_line(field))));
-        }
-        let notes = self.notes.iter();
-        lines.extend(notes.map(|note| format!("NOTE: {}", single_line(note))));
-        lines
     }
 }
 
@@ -499,50 +373,5 @@ mod tests {
         report.note_empty_stages(&[]);
         let expected = ["stages that have no cluster are passed: canary"];
         assert_eq!(report.notes, expected);
-    }
-
-    // proves: CLI-plan-rollout
-    #[test]
-    fn a_staged_change_says_who_gets_it_first_and_what_it_changes() {
-        let cluster = |name: &str, stage: &str, gets_change: bool, reason: &str| PlannedCluster {
-            name: name.into(),
-            stage: stage.into(),
-            now: "web-1".into(),
-            then: if gets_change { "web-2" } else { "web-1" }.into(),
-            gets_change,
-            reason: reason.into(),
-        };
-        let report = TemplateChangeReport {
-            kind: "Deployment".into(),
-            namespace: "n".into(),
-            name: "web".into(),
-            changes: true,
-            policy: Some("RolloutPolicy web".into()),
-            stage: "canary".into(),
-            state: "Progressing".into(),
-            clusters: vec![
-                cluster("a", "canary", true, ""),
-                cluster("b", "rest", false, "WaitingForStage"),
-            ],
-            differences: vec![RevisionDifference {
-                revision: "web-1".into(),
-                clusters: vec!["a".into(), "b".into()],
-                fields: changed_fields(
-                    &serde_json::json!({"spec": {"image": "nginx:1"}}),
-                    &serde_json::json!({"spec": {"image": "nginx:2\n"}}),
-                ),
-            }],
-            notes: vec!["stages name clusters that do not exist: z".into()],
-            ..TemplateChangeReport::default()
-        };
-        let expected = "\
-Deployment n/web: RolloutPolicy web stages the change, canary is the first stage (Progressing)
-CLUSTER   STAGE    NOW     FIRST        NOTE
-a         canary   web-1   the change   -
-b         rest     web-1   stays        WaitingForStage
-Changes of web-1 (a, b):
-  spec.image: \"nginx:1\" -> \"nginx:2\\n\"
-NOTE: stages name clusters that do not exist: z";
-        assert_eq!(report.lines().join("\n"), expected);
     }
 }

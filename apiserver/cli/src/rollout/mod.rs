@@ -57,8 +57,11 @@ enum RolloutCommand {
     #[command(after_help = "Example:\n  flotilla rollout resume deployment/api")]
     Resume(TemplateArgs),
     /// Approve a stage for the revision that is rolled out.
+    ///
+    /// A stage whose clusters have all left before they had ended, such as a canary that was drained,
+    /// is not passed unless it is approved with --without-clusters.
     #[command(
-        after_help = "Examples:\n  flotilla rollout approve deployment/api --stage everywhere\n  flotilla rollout approve deployment/api --stage canary --without-clusters"
+        after_help = "Example:\n  flotilla rollout approve deployment/api --stage everywhere"
     )]
     Approve(ApproveArgs),
     /// Let the clusters that have failed begin again, or a rollout that was rolled back.
@@ -102,7 +105,7 @@ struct StatusArgs {
 struct UndoArgs {
     #[command(flatten)]
     template: TemplateArgs,
-    /// The number of the revision; by default that of the one before.
+    /// The number of the revision; by default of the last one before that has gone through all stages.
     #[arg(long, value_name = "NUMBER")]
     to_revision: Option<i64>,
 }

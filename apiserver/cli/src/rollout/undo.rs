@@ -4,8 +4,9 @@ use ::rollout::{is_outside_revisions, verified_content};
 use anyhow::{Context, Error, anyhow, ensure};
 use client::{ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
-use karmada_api::ResourceBinding;
 use karmada_api::resources::{BINDINGS, CUSTOMIZATIONS};
+use karmada_api::rollout::RolloutStatus;
+use karmada_api::{ResourceBinding, Rollout};
 use machinery::{Gvk, Gvr, Object};
 use serde_json::Value;
 
@@ -33,7 +34,7 @@ pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyh
 }
 
 impl TemplateRollout {
-    /// The number and the content of a revision, by default of the one before the last.
+    /// The number and the content of a revision, by default of the one before.
     pub async fn read_revision(&self, number: Option<i64>) -> anyhow::Result<(i64, Value)> {
         let revisions = self.revisions().await?;
         let (number, revision) = match number {
@@ -43,11 +44,7 @@ impl TemplateRollout {
                 .with_context(|| {
                     format!("unable to find specified revision {number} in history")
                 })?,
-            None => revisions
-                .iter()
-                .rev()
-                .nth(1)
-                .with_context(|| format!("no rollout history found for {}", self.text))?,
+            None => self.previous_revision(&revisions)?,
         };
         let mut content = verified_content(self.object.name(), revision).map_err(Error::msg)?;
         let tree = content["template"].take();
@@ -57,6 +54,22 @@ impl TemplateRollout {
             revision.name()
         );
         Ok((*number, tree))
+    }
+
+    fn previous_revision<'r>(
+        &self,
+        revisions: &'r [(i64, Object)],
+    ) -> anyhow::Result<&'r (i64, Object)> {
+        let view = self.object.decode::<Rollout>()?;
+        let name = previous_revision_name(self.staged().current_status(&view)?);
+        let mut revisions = revisions.iter();
+        let revision = revisions.find(|(_, revision)| revision.name() == name);
+        revision.with_context(|| {
+            format!(
+                "no rollout history found for {}: no revision has gone through all stages before; name one of flotilla rollout history with --to-revision",
+                self.text
+            )
+        })
     }
 
     /// The template as it is now, with the content of a revision; `None` if it has it.
@@ -106,6 +119,15 @@ impl TemplateRollout {
     }
 }
 
+/// The revision that has gone through all stages before the target; empty if none has. The Rollout
+/// knows it: the numbers are no proof, since others may write ControllerRevisions too.
+fn previous_revision_name(status: &RolloutStatus) -> &str {
+    match status.stable_revision == status.target_revision {
+        true => &status.former_revision,
+        false => &status.stable_revision,
+    }
+}
+
 /// The present template with the content of a revision. What a revision does not have stays: claims,
 /// the last applied configuration, and what the server sets.
 fn revised_template(mut current: Value, mut tree: Value) -> Value {
@@ -137,6 +159,21 @@ mod tests {
     use serde_json::json;
 
     const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+    // proves: ROL-undo-known
+    #[test]
+    fn the_revision_before_is_one_that_has_gone_through_all_stages() {
+        for (former, stable, target, expected) in [
+            ("", "1", "1", ""),
+            ("1", "2", "2", "1"),
+            ("1", "2", "3", "2"),
+            ("", "1", "2", "1"),
+        ] {
+            let status = json!({"formerRevision": former, "stableRevision": stable, "targetRevision": target});
+            let status: RolloutStatus = serde_json::from_value(status).unwrap();
+            assert_eq!(previous_revision_name(&status), expected);
+        }
+    }
 
     // proves: ROL-undo
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{DEPLOYMENTS, PropagationFixture, condition, wait_until};
 
 impl PropagationFixture {
-    fn history_entries(&self) -> Vec<Value> {
+    pub(super) fn history_entries(&self) -> Vec<Value> {
         let all = self
             .control_plane
             .get_object(&TEMPLATE_HISTORIES, "n", "web-deployment");

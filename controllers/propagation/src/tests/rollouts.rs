@@ -4,7 +4,7 @@ use client::{Api, DeleteOptions, ResourcePath};
 use controller_context::{WorkHealth, set_derived_conditions};
 use karmada_api::binding::Condition;
 use karmada_api::resources::{OVERRIDES, WORKS};
-use karmada_api::rollout::{REVISION, ROLLOUT_POLICIES, ROLLOUTS};
+use karmada_api::rollout::{REVISION, ROLLOUT_POLICIES, ROLLOUTS, UNSTAGED};
 use machinery::Gvr;
 use machinery::time::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -157,7 +157,7 @@ async fn works_are_made_from_the_revision_of_their_stage() {
     plane.tasks.stop().await;
 }
 
-// proves: ROL-revision-last
+// proves: ROL-revision-last, ROL-revision-number
 #[tokio::test]
 async fn a_revision_with_the_greatest_number_holds_no_change() {
     let plane = PropagationFixture::new().with_web_deployment();
@@ -173,6 +173,10 @@ async fn a_revision_with_the_greatest_number_holds_no_change() {
     plane.control_plane.seed(&REVISIONS, last);
     plane.set_image("nginx:2").await;
     plane.wait_for_images("nginx:2", "nginx:1").await;
+    let target = plane.rollout()["status"]["targetRevision"].clone();
+    let target = target.as_str().unwrap();
+    let revision = plane.control_plane.get_object(&REVISIONS, "n", target);
+    assert_eq!(revision.unwrap()["revision"], 2);
     plane.tasks.stop().await;
 }
 
@@ -214,10 +218,10 @@ async fn a_rollout_says_which_revision_is_missing_or_was_replaced() {
     plane.tasks.stop().await;
 }
 
-// proves: ROL-unselected, ROL-deleted-policy
+// proves: ROL-unselected, ROL-deleted-policy, ROL-unstaged-running
 #[tokio::test]
 async fn a_template_without_a_policy_is_not_staged() {
-    let plane = PropagationFixture::new()
+    let plane = PropagationFixture::with_events()
         .with_web_deployment()
         .started()
         .await;
@@ -233,7 +237,7 @@ async fn a_template_without_a_policy_is_not_staged() {
     plane.complete().await;
     plane.set_image("nginx:3").await;
     plane.wait_for_images("nginx:3", "nginx:2").await;
-    // Without it again, all clusters get the template.
+    // Without it again, all clusters get the template, and the template and its history say so.
     plane.control_plane.remove(&ROLLOUT_POLICIES, "n", "p");
     plane.wait_for_images("nginx:3", "nginx:3").await;
     wait_until("the marks are removed", || {
@@ -244,6 +248,18 @@ async fn a_template_without_a_policy_is_not_staged() {
         [&ROLLOUTS, &REVISIONS]
             .iter()
             .all(|resource| plane.control_plane.list_objects(resource).is_empty())
+    })
+    .await;
+    let text = "No RolloutPolicy selects the template any more: 1 cluster gets its present content at once, without their stages: m2";
+    wait_until("an event", || {
+        plane.event_messages("StagesSkipped") == [text]
+    })
+    .await;
+    wait_until("an entry in the history", || {
+        let entries = plane.history_entries();
+        entries
+            .iter()
+            .any(|entry| entry["reason"] == UNSTAGED && entry["message"] == text)
     })
     .await;
     plane.tasks.stop().await;

@@ -16,6 +16,8 @@ pub(crate) struct ObservedTarget {
     pub(crate) stage: usize,
     /// Whether the cluster is Ready.
     pub(crate) reachable: bool,
+    /// Whether it has a Work.
+    pub(crate) has_work: bool,
     /// The revision of the Work, empty if it has none that is known.
     pub(crate) work_revision: String,
     /// The revision that the object in the member carried when its health was observed.

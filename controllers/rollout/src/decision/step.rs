@@ -77,6 +77,8 @@ impl StageHold {
 pub(super) struct RolloutStep<'a> {
     pub(super) input: DecisionInput<'a>,
     pub(super) stable: String,
+    /// The stable revision before that one.
+    pub(super) former: String,
     pub(super) rejected: String,
     /// By stage, then by name.
     pub(super) clusters: Vec<ClusterState<'a>>,
@@ -101,6 +103,10 @@ impl<'a> RolloutStep<'a> {
             stable: match is_new && was_nowhere {
                 true => input.target.to_owned(),
                 false => previous.stable_revision.clone(),
+            },
+            former: match is_new && was_nowhere {
+                true => String::new(),
+                false => previous.former_revision.clone(),
             },
             rejected: match is_new {
                 true => String::new(),
@@ -169,6 +175,7 @@ impl<'a> RolloutStep<'a> {
         Self {
             input,
             stable: stable.to_owned(),
+            former: String::new(),
             rejected: String::new(),
             clusters,
             jobs: vec![None; input.policy.stages.len()],
@@ -362,7 +369,7 @@ impl<'a> RolloutStep<'a> {
     pub(super) fn complete(&mut self) {
         let is_somewhere = !self.input.targets.is_empty();
         if is_somewhere && self.is_staged() && self.frontier() == self.stage_count() {
-            self.input.target.clone_into(&mut self.stable);
+            self.former = std::mem::replace(&mut self.stable, self.input.target.to_owned());
         }
     }
 

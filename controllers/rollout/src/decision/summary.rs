@@ -6,6 +6,7 @@ use machinery::bounded_text::truncated;
 use machinery::conditions::set_status_condition;
 
 use super::clusters::api_time;
+use super::input::ObservedTarget;
 use super::step::{RolloutStep, StageHold};
 
 const DEGRADED: &str = "Degraded";
@@ -14,16 +15,31 @@ pub(crate) const REVISION_UNUSABLE: &str = "RevisionUnusable";
 /// The bytes of the sentence about them.
 const MAX_UNUSABLE_BYTES: usize = 1024;
 
+/// Why a rollout is in no stage.
+const AT_ONCE: &str = "clusters get this revision at once, and not through the stages";
+
 impl RolloutStep<'_> {
     /// Which clusters have a revision that is not used, why, and what helps; empty if none has.
     fn unusable_text(&self) -> String {
         let sentence = |(revision, reason): (&String, &String)| {
             let clusters = self.clusters.iter().filter(|c| c.has(revision));
-            let names: Vec<&str> = clusters.map(|c| &*c.status.name).collect();
-            let names = Some(names.join(", ")).filter(|names| !names.is_empty())?;
+            let (present, missing): (Vec<_>, Vec<_>) = clusters
+                .filter_map(|c| c.observed)
+                .partition(|target| target.has_work);
+            let part = |targets: &[&ObservedTarget], verb: &str| {
+                let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+                let names = Some(names.join(", ")).filter(|names| !names.is_empty())?;
+                Some(format!("the Works of {names} {verb}"))
+            };
+            let parts = [
+                part(&present, "stay as they are"),
+                part(&missing, "are gone and are not made"),
+            ];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            let works = Some(parts.join(", ")).filter(|works| !works.is_empty())?;
             Some(format!(
-                "{reason}; the Works of {names} stay as they are until the template has this content again, \
-                or the clusters get another revision; one that was replaced has to be deleted first"
+                "{reason}; {works} until the template has this content again, or the clusters get another \
+                revision; one that was replaced has to be deleted first"
             ))
         };
         let sentences = self.input.unusable_revisions.iter().filter_map(sentence);
@@ -55,9 +71,14 @@ impl RolloutStep<'_> {
             .unwrap_or_default();
         let is_held = hold.is_some() && !has_ended;
         let mut message = format!("{progress} clusters are done, {failed} have failed");
+        // Without the stages: as a first revision, a return, or clusters that begin after the end.
+        let awaits_job = self.first_stage_with_open_job() < self.stage_count();
+        let is_at_once = !has_ended && !self.is_staged() && !is_rolled_back && !awaits_job;
         let hold_message = match hold.filter(|_| is_held) {
             Some(StageHold::LostClusters) => self.lost_clusters_text(frontier),
-            hold => hold.map(StageHold::message).unwrap_or_default(),
+            Some(hold) => hold.message(),
+            None if is_at_once => AT_ONCE.to_owned(),
+            None => String::new(),
         };
         if !hold_message.is_empty() {
             message = format!("{message}; {hold_message}");
@@ -86,7 +107,7 @@ impl RolloutStep<'_> {
             };
             set_status_condition(&mut conditions, condition);
         }
-        let stage = match has_ended {
+        let stage = match has_ended || is_at_once {
             true => String::new(),
             false => self.stage_name(frontier).to_owned(),
         };
@@ -105,6 +126,7 @@ impl RolloutStep<'_> {
             stages: self.stages(&goal),
             started_jobs: self.started_jobs,
             stable_revision: self.stable,
+            former_revision: self.former,
             rejected_revision: self.rejected,
             ..RolloutStatus::default()
         }

@@ -180,6 +180,7 @@ impl Fleet {
         let Some(state) = status.and_then(|status| status.cluster(&cluster.name)) else {
             return;
         };
+        cluster.has_work = true;
         cluster.work_revision.clone_from(&state.revision);
         if !cluster.reachable {
             return;

@@ -12,6 +12,59 @@ fn condition(fleet: &Fleet, condition_type: &str) -> String {
     condition.unwrap().status.clone()
 }
 
+// proves: ROL-at-once
+#[test]
+fn a_revision_that_goes_to_all_clusters_at_once_is_in_no_stage() {
+    let mut fleet = Fleet::three_stages(json!({}));
+    let text = |fleet: &Fleet| {
+        let status = fleet.status.as_ref().unwrap();
+        format!("{} {:?}: {}", status.state, status.stage, status.message)
+    };
+    let at_once =
+        "Progressing \"\": clusters get this revision at once, and not through the stages";
+    let mut first = fleet.clone();
+    first.status = None;
+    first.clusters.clear();
+    first.join("a", 0);
+    first.run_to_rest();
+    first.check("Progressing: a=1 Soaking");
+    assert_eq!(text(&first), at_once);
+    first.pass(60);
+    assert_eq!(text(&first), "Completed \"\": ");
+    fleet.change("2");
+    assert_eq!(text(&fleet), "Progressing \"first\": ");
+    fleet.change("1");
+    assert_eq!(text(&fleet), at_once);
+    fleet.pass(60);
+    fleet.join("e", 0);
+    fleet.run_to_rest();
+    assert_eq!(text(&fleet), at_once);
+}
+
+// proves: ROL-undo-known
+#[test]
+fn the_status_names_the_revision_that_was_stable_before() {
+    let mut fleet = Fleet::three_stages(json!({}));
+    let stable = |fleet: &Fleet| {
+        let status = fleet.status.as_ref().unwrap();
+        (
+            status.former_revision.clone(),
+            status.stable_revision.clone(),
+        )
+    };
+    let pass_stages = |fleet: &mut Fleet| (0..3).for_each(|_| fleet.pass(60));
+    assert_eq!(stable(&fleet), ("".into(), "1".into()));
+    fleet.change("2");
+    assert_eq!(stable(&fleet), ("".into(), "1".into()));
+    // One that is overtaken never was.
+    fleet.change("3");
+    pass_stages(&mut fleet);
+    assert_eq!(stable(&fleet), ("1".into(), "3".into()));
+    fleet.change("1");
+    pass_stages(&mut fleet);
+    assert_eq!(stable(&fleet), ("3".into(), "1".into()));
+}
+
 // proves: ROL-first, ROL-stages, ROL-soak, ROL-conditions
 #[test]
 fn a_change_goes_through_the_stages_and_soaks_in_each() {
@@ -341,6 +394,13 @@ fn a_revision_that_is_not_used_degrades_the_rollout_of_its_clusters() {
     // Time alone changes nothing.
     fleet.now += jiff::SignedDuration::from_secs(60);
     assert!(!fleet.step());
+    // A Work that is gone does not stay.
+    fleet.cluster("b").has_work = false;
+    fleet.step();
+    let message = fleet.status.as_ref().unwrap().message.clone();
+    let expected = "1 not found; the Works of a, c, d stay as they are, the Works of b are gone and are not made until the template";
+    assert!(message.starts_with(expected), "{message}");
+    fleet.cluster("b").has_work = true;
     fleet.unusable_revisions.clear();
     fleet.run_to_rest();
     assert_eq!(degraded(&fleet), ("False".into(), "Paused".into()));
