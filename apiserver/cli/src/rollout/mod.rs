@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use client::{ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use karmada_api::resources::BINDINGS;
-use karmada_api::rollout::{ROLLOUTS, RolloutPolicySpec, RolloutStatus};
+use karmada_api::rollout::{ROLLOUTS, RolloutPhase, RolloutPolicySpec, RolloutStatus};
 use karmada_api::{ResourceBinding, Rollout};
 use machinery::Object;
 
@@ -317,6 +317,7 @@ impl TemplateRollout {
         let status = status_of(&view)?;
         let clusters = |revision: &Object| {
             let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
+            let clusters = clusters.filter(|c| c.phase != RolloutPhase::Skipped);
             clusters.filter(|c| c.revision == revision.name()).count()
         };
         let revisions = self.revisions().await?;

@@ -59,7 +59,7 @@ pub(super) fn phase_tone(phase: &str) -> &'static str {
     match phase {
         "Completed" | "Done" | "Succeeded" => "good",
         "Degraded" | "Failed" | "RolledBack" => "bad",
-        "AwaitingApproval" | "Paused" | "Blocked" => "warn",
+        "AwaitingApproval" | "AwaitingCluster" | "Paused" | "Blocked" => "warn",
         _ => "calm",
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! policy + status before + revision of the template + clusters as observed + time ──[`plan_next_step`]──► status
 //!
-//! Invariants: a cluster gets the target only in its stage, while every earlier stage has ended, which
-//! one does not whose clusters have all left before they had; no cluster begins while more clusters have failed than the budget allows, or would leave too few
-//! replicas available, nor loses replicas to a placement while that would leave too few. All that a later step needs is in the status, so that a restart between two steps changes nothing.
+//! Invariants: a cluster gets the target only in its stage, while every earlier stage has ended; one that
+//! has lost its clusters has not, until it is approved without them. No cluster begins while more
+//! clusters have failed than the budget allows, or would leave too few replicas available, nor loses
+//! replicas to a placement while that would leave too few. All that a later step needs is in the
+//! status, so that a restart between two steps changes nothing.
 
 mod amounts;
 mod availability;
