@@ -64,7 +64,7 @@ impl FleetView {
 }
 
 /// Binds a user to a new ClusterRole with one rule.
-async fn grant(server: &ApiServerClient, role: &str, user: &str, rule: Value) {
+pub(crate) async fn grant(server: &ApiServerClient, role: &str, user: &str, rule: Value) {
     let version = format!("{RBAC_GROUP}/v1");
     server
         .create(json!({"apiVersion": version, "kind": "ClusterRole",
@@ -78,7 +78,7 @@ async fn grant(server: &ApiServerClient, role: &str, user: &str, rule: Value) {
         .await;
 }
 
-fn proxy_of(clusters: &[&str]) -> Value {
+pub(crate) fn proxy_of(clusters: &[&str]) -> Value {
     json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
         "resourceNames": clusters, "verbs": ["*"]})
 }

@@ -84,6 +84,8 @@ pub(crate) mod search;
 
 /// The fleet view: objects of all members as of one cluster.
 mod fleet_view;
+/// The fleet view of a member in pull mode.
+mod fleet_view_pull;
 
 /// The detector of service name resolution beside a member.
 mod name_resolution;

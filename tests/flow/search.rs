@@ -1,10 +1,10 @@
 //! The search and the global proxy: objects of members that ResourceRegistries select.
 
 use bytes::{Buf, BytesMut};
-use harness::FakeOpenSearch;
 use harness::http_client::{
     HttpTestClient, HttpTestRequest, HttpTestResponse, full_body, within_timeout,
 };
+use harness::{FakeOpenSearch, FlotillaUpProcess};
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -42,22 +42,28 @@ impl WatchLines {
         }
     }
 
-    async fn next(&mut self) -> Value {
+    /// The next event; `None` if the watch has ended.
+    async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 let line = self.buffer.split_to(end);
                 self.buffer.advance(1);
-                return machinery::json::from_slice(&line).unwrap();
+                return Some(machinery::json::from_slice(&line).unwrap());
             }
             let frame = within_timeout("an event", self.body.frame()).await;
-            let data = frame.unwrap().unwrap().into_data();
+            let data = frame?.unwrap().into_data();
             self.buffer.extend_from_slice(&data.unwrap());
         }
     }
 
+    /// Waits for the end of the watch, before which no event comes.
+    pub(crate) async fn expect_end(&mut self) {
+        assert_eq!(self.next().await, None);
+    }
+
     /// The type of the next event, and the origin, name and version of its object.
     pub(crate) async fn next_event(&mut self) -> (String, String) {
-        let event = self.next().await;
+        let event = self.next().await.unwrap();
         let metadata = &event["object"]["metadata"];
         let line = format!(
             "{} {}/{}",
@@ -143,10 +149,14 @@ impl SearchFleet {
 
 /// A client with the certificate of the administrator.
 pub(crate) fn administrator(fleet: &FleetFixture) -> HttpTestClient {
-    let read = |name: &str| std::fs::read(fleet.up.dir().join("pki").join(name)).unwrap();
+    administrator_of(&fleet.up)
+}
+
+pub(crate) fn administrator_of(up: &FlotillaUpProcess) -> HttpTestClient {
+    let read = |name: &str| std::fs::read(up.dir().join("pki").join(name)).unwrap();
     let (certificate, key) = (read("admin.crt"), read("admin.key"));
     let identity = Some((&*certificate, &*key));
-    HttpTestClient::new(fleet.up.address(), "127.0.0.1", &read("ca.crt"), identity)
+    HttpTestClient::new(up.address(), "127.0.0.1", &read("ca.crt"), identity)
 }
 
 /// The objects of a list, with their origin.

@@ -20,6 +20,9 @@ use serde::Deserialize;
 #[derive(Clone, PartialEq, Eq)]
 pub struct MemberEndpoint {
     pub cluster: String,
+    /// The uid of the Cluster, for a member behind a tunnel, which nothing else tells from the next
+    /// one of its name.
+    pub uid: String,
     pub server: String,
     /// CA bundle in PEM; empty: the system's roots.
     pub ca: Vec<u8>,
@@ -67,6 +70,7 @@ impl MemberEndpoint {
     pub(crate) fn beside_agent(name: &str) -> Self {
         Self {
             cluster: name.to_owned(),
+            uid: String::new(),
             server: String::new(),
             ca: Vec::new(),
             token: String::new(),
@@ -75,6 +79,19 @@ impl MemberEndpoint {
             proxy: String::new(),
             proxy_headers: Vec::new(),
         }
+    }
+
+    /// The endpoint of a member behind the tunnel of its agent.
+    pub(crate) fn through_tunnel(cluster: &Object) -> Self {
+        Self {
+            uid: cluster.uid().to_owned(),
+            ..Self::beside_agent(cluster.name())
+        }
+    }
+
+    /// Whether an agent, or a connector beside one, reaches the member.
+    pub(crate) fn is_beside_agent(&self) -> bool {
+        self.server.is_empty()
     }
 
     /// Whether the token is of the service account `karmada-impersonator`, to which the control
@@ -129,6 +146,7 @@ impl MemberEndpoint {
         });
         Ok(Self {
             cluster: name.to_owned(),
+            uid: String::new(),
             server: spec.api_endpoint.clone(),
             ca,
             token: token.trim().to_owned(),
@@ -179,6 +197,11 @@ pub trait MemberConnector: Send + Sync + 'static {
     /// yet.
     fn connect(&self, endpoint: &MemberEndpoint, tasks: &TaskGroup)
     -> Result<Arc<dyn Api>, String>;
+
+    /// Whether it connects to members in pull mode, by the tunnels of their agents.
+    fn reaches_pull_members(&self) -> bool {
+        false
+    }
 }
 
 impl<F> MemberConnector for F

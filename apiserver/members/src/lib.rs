@@ -5,7 +5,8 @@
 //!
 //! Cluster + its secrets ──► [`ClusterProxyBackends`] ──► users' requests, forwarded with impersonation
 //!
-//! agent ──[`run_agent_tunnels`]──► [`AgentTunnels`] ──► the same requests, to members that cannot be reached
+//! agent ──[`run_agent_tunnels`]──► [`AgentTunnels`] ──► the same requests, to members that cannot be reached,
+//! and those of the control plane itself ([`TunnelingMemberConnector`])
 //!
 //! Invariants: a slow or dead member delays no other. Nodes and pods are never kept, only
 //! their numbers (and, as an option, what the scheduler needs to know of a node).
@@ -36,6 +37,7 @@ mod resource_totals;
 mod running_total;
 mod tunnel_agent;
 mod tunnel_requests;
+mod tunneled_api;
 
 pub use access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use agent_tunnels::AgentTunnels;
@@ -60,3 +62,4 @@ pub use resource_totals::{ClusterResourceSummary, ResourceModelGradeMinimums};
 pub use tunnel_agent::{
     AgentTunnelState, TUNNEL_SUBRESOURCE, TunnelAgentHandle, run_agent_tunnels,
 };
+pub use tunneled_api::{TunneledApi, TunnelingMemberConnector};

@@ -16,7 +16,7 @@ use flotilla_runtime::{ControllerContext, EventRecorder};
 use karmada_api::addons::Addon;
 use machinery::Object;
 use machinery::time::Clock;
-use members::{ClusterProxyBackends, FleetCache, RemoteMemberConnector};
+use members::{ClusterProxyBackends, FleetCache, RemoteMemberConnector, TunnelingMemberConnector};
 use registry::Registry;
 use search::{FleetOptions, MemberCaches, SearchOptions};
 
@@ -47,9 +47,9 @@ pub fn cluster_connectors(
     let switches = context.addons.clone();
     let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tunnel_refusals(&context), tasks);
     let control_plane = Arc::clone(&context.control_plane);
-    let proxy = ClusterProxy::new(gateways, control_plane, tasks, context.metrics);
+    let proxy = ClusterProxy::new(gateways.clone(), control_plane, tasks, context.metrics);
     let authorizer = context.authorizer.clone();
-    let fleet_cache = start_fleet_cache(&context);
+    let fleet_cache = start_fleet_cache(&context, &gateways);
     let reader = start_member_reader(context);
     let global = GlobalProxy::new(Arc::clone(&reader), Arc::clone(&proxy));
     let fleet = FleetView::new(
@@ -108,9 +108,16 @@ fn controller_context(context: &ClusterConnectorContext<'_>) -> ControllerContex
 }
 
 /// Starts the cache of the fleet view, which is empty until somebody reads it.
-fn start_fleet_cache(context: &ClusterConnectorContext<'_>) -> Arc<dyn FleetCache> {
+fn start_fleet_cache(
+    context: &ClusterConnectorContext<'_>,
+    backends: &ClusterProxyBackends,
+) -> Arc<dyn FleetCache> {
     let options = FleetOptions {
-        connector: Arc::new(RemoteMemberConnector::default()),
+        connector: Arc::new(TunnelingMemberConnector {
+            remote: RemoteMemberConnector::default(),
+            backends: backends.clone(),
+        }),
+        backends: backends.clone(),
         caches: context.member_caches.clone(),
     };
     search::start_fleet(&controller_context(context), options)

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::Api;
-use machinery::UserInfo;
-use members::{ClusterProxyBackends, MemberAccess};
+use members::{ClusterProxyBackends, MemberAccess, TunneledApi};
 
 use crate::decision::NO_PROMETHEUS;
 use crate::prometheus::{MAX_ANSWER_BYTES, QueryRequest, QuerySource, failure_text, read_answer};
@@ -70,9 +69,7 @@ impl QueryClient {
             let reason = "the member cannot be reached from the control plane, and has no tunnel";
             return Err(reason.to_owned());
         };
-        let user = UserInfo::karmada_controllers().name;
-        Ok(backends
-            .get_through_tunnel(cluster, &user, path, MAX_ANSWER_BYTES)
-            .await)
+        let api = TunneledApi::new(cluster, backends);
+        Ok(api.get_raw_within(path, MAX_ANSWER_BYTES).await)
     }
 }

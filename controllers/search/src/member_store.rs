@@ -4,15 +4,17 @@
 //! store has no history: a watch continues the last list, and older revisions count as compacted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use client::ListOptions;
-use machinery::Object;
+use machinery::{ExponentialBackoff, Object};
 use parking_lot::Mutex;
 use storage::{
     Error, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn, Store, StoreResult, StoreWatch,
     TxnResponse,
 };
+use tokio::time::{Instant, sleep_until};
 
 use crate::member_resource::{CachedForm, MemberResource, store_error};
 use crate::member_store_watch::MemberStoreWatch;
@@ -23,6 +25,11 @@ const LIST_PAGE_SIZE: u64 = 500;
 /// ResourceRegistry is an administrator's choice and has no such bound.
 const MAX_FLEET_OBJECTS: usize = 250_000;
 const MAX_FLEET_BYTES: usize = 1 << 30;
+/// A member that refuses a list is asked again after a while: only somebody's change of its roles helps.
+const REFUSAL_BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(10));
+/// The longest text of a failure that is kept; a member may send more.
+const MAX_FAILURE_CHARS: usize = 256;
 
 /// How far the last list has come.
 #[derive(Default)]
@@ -36,10 +43,30 @@ struct ListProgress {
     newest: u64,
 }
 
+/// The lists that have failed since the last complete one.
+struct ListFailures {
+    /// Why the last one failed.
+    last: Option<String>,
+    backoff: ExponentialBackoff,
+    /// Not before then is a member asked that has refused.
+    retry_at: Option<Instant>,
+}
+
+impl Default for ListFailures {
+    fn default() -> Self {
+        Self {
+            last: None,
+            backoff: REFUSAL_BACKOFF,
+            retry_at: None,
+        }
+    }
+}
+
 /// The store of one resource of a member.
 pub(crate) struct MemberStore {
     resource: Arc<MemberResource>,
     progress: Mutex<ListProgress>,
+    failures: Mutex<ListFailures>,
 }
 
 impl MemberStore {
@@ -47,7 +74,13 @@ impl MemberStore {
         Self {
             resource: Arc::new(resource),
             progress: Mutex::default(),
+            failures: Mutex::default(),
         }
+    }
+
+    /// Why the objects could not be listed, if the last list has failed.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.failures.lock().last.clone()
     }
 
     /// The continue token of a page: of the first, or of the one after the last.
@@ -71,8 +104,20 @@ impl MemberStore {
             continue_token: token,
             ..ListOptions::default()
         };
+        if options.continue_token.is_empty() {
+            let retry_at = self.failures.lock().retry_at;
+            if let Some(at) = retry_at {
+                sleep_until(at).await;
+            }
+        }
         let page = self.resource.api.list(self.resource.path(), &options).await;
-        page.map_err(|error| store_error(&self.resource.cluster, &error))
+        page.map_err(|error| {
+            if error.is_forbidden() {
+                let mut failures = self.failures.lock();
+                failures.retry_at = Some(Instant::now() + failures.backoff.next_delay());
+            }
+            store_error(&self.resource.cluster, &error)
+        })
     }
 
     /// Counts a page; an error once the list is too large for the fleet view.
@@ -90,6 +135,44 @@ impl MemberStore {
             )));
         }
         Ok(())
+    }
+
+    /// The pages of a list of all keys, in turn. The limit is that of the member's pages.
+    async fn next_page(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
+        let mut token = self.page_token(range)?;
+        loop {
+            let page = self.list_page(token).await?;
+            let revision = self.resource.check_revision(page.revision)?;
+            token = page.continue_token;
+            let kvs = self.key_values(page.items);
+            // A page without selected objects has no key after which the list continues.
+            if kvs.is_empty() && !token.is_empty() {
+                continue;
+            }
+            let mut progress = self.progress.lock();
+            self.count(&mut progress, &kvs)?;
+            progress.newest = revision;
+            match kvs.last().filter(|_| !token.is_empty()) {
+                Some(last) => progress.next_page = Some((format!("{}\0", last.key), token.clone())),
+                None => progress.listed = Some(revision),
+            }
+            return Ok(RangeResponse {
+                kvs,
+                remaining: u64::from(!token.is_empty()),
+                revision,
+            });
+        }
+    }
+
+    fn record_failure(&self, error: &Error) {
+        let text = match error {
+            Error::Unavailable(text) => text.clone(),
+            error => error.to_string(),
+        };
+        // Whoever shows it names the cluster.
+        let prefix = format!("cluster {:?}: ", self.resource.cluster);
+        let reason = text.strip_prefix(&*prefix).unwrap_or(&text);
+        self.failures.lock().last = Some(reason.chars().take(MAX_FAILURE_CHARS).collect());
     }
 
     fn key_values(&self, objects: Vec<Object>) -> Vec<KeyValue> {
@@ -120,31 +203,14 @@ impl Store for MemberStore {
         Err(read_only())
     }
 
-    /// The pages of a list of all keys, in turn. The limit is that of the member's pages.
     async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
-        let mut token = self.page_token(range)?;
-        loop {
-            let page = self.list_page(token).await?;
-            let revision = self.resource.check_revision(page.revision)?;
-            token = page.continue_token;
-            let kvs = self.key_values(page.items);
-            // A page without selected objects has no key after which the list continues.
-            if kvs.is_empty() && !token.is_empty() {
-                continue;
-            }
-            let mut progress = self.progress.lock();
-            self.count(&mut progress, &kvs)?;
-            progress.newest = revision;
-            match kvs.last().filter(|_| !token.is_empty()) {
-                Some(last) => progress.next_page = Some((format!("{}\0", last.key), token.clone())),
-                None => progress.listed = Some(revision),
-            }
-            return Ok(RangeResponse {
-                kvs,
-                remaining: u64::from(!token.is_empty()),
-                revision,
-            });
+        let page = self.next_page(range).await;
+        match &page {
+            Ok(page) if page.remaining == 0 => *self.failures.lock() = ListFailures::default(),
+            Ok(_) => {}
+            Err(error) => self.record_failure(error),
         }
+        page
     }
 
     async fn commit(&self, _: SingleKeyTxn) -> StoreResult<TxnResponse> {

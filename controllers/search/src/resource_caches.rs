@@ -21,6 +21,7 @@ use crate::selected_resources::{SelectedResource, SelectedResources};
 /// The watch cache of a resource of one member.
 pub(crate) struct MemberCacher {
     pub(crate) cacher: Arc<Cacher>,
+    pub(crate) store: Arc<MemberStore>,
     /// Its name among all watch caches of the process.
     id: String,
     api: Arc<dyn Api>,
@@ -175,7 +176,7 @@ impl SelectedResourceCaches {
         let prefix = format!("/{root}/{cluster}/{}/{}/", gvr.group, gvr.resource);
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
         let id = format!("{prefix}{}/{number}", gvr.version);
-        let store: Arc<dyn Store> = Arc::new(MemberStore::new(MemberResource {
+        let store = Arc::new(MemberStore::new(MemberResource {
             cluster: cluster.to_owned(),
             resource: gvr.clone(),
             kind: kind.clone(),
@@ -184,11 +185,13 @@ impl SelectedResourceCaches {
             api: Arc::clone(&api),
             prefix: prefix.clone(),
         }));
-        let cacher = self.watch_caches.cacher_of(&id, &prefix, &store);
+        let read_store: Arc<dyn Store> = store.clone();
+        let cacher = self.watch_caches.cacher_of(&id, &prefix, &read_store);
         // The first question starts the list.
         cacher.ready();
         Arc::new(MemberCacher {
             cacher,
+            store,
             id,
             api,
             scope: scope.clone(),

@@ -18,6 +18,7 @@ mod pool;
 mod proxy_url;
 mod raw_stream;
 mod request;
+mod server_connection;
 mod server_verifier;
 mod tables;
 #[cfg(test)]
@@ -57,11 +58,12 @@ use decode::WatchEventDecoder;
 pub use fence::NetworkSendFence;
 pub use forward::{ForwardError, RequestForwarder};
 use metrics::RestClientMetricsOfHost;
+use pool::DeliveryStatus;
 pub use pool::ResponseBody;
-use pool::{ConnectionPool, DeliveryStatus};
 pub use proxy_url::ProxyUrl;
 pub use raw_stream::RawResponseStream;
 use request::ApiRequest;
+use server_connection::ServerConnection;
 pub use tables::TableWatchStream;
 pub use tls::{client_config as tls_client, server_name};
 pub use tunnel::{
@@ -91,7 +93,7 @@ const WATCH_GRACE: Duration = Duration::from_secs(60);
 
 /// A client of one server. It works until its tasks are stopped.
 pub struct RemoteApi {
-    pool: ConnectionPool,
+    connection: ServerConnection,
     host: String,
     impersonation_headers: HeaderMap,
     metrics: RestClientMetricsOfHost,
@@ -105,25 +107,39 @@ impl RemoteApi {
     ) -> std::result::Result<Self, RestConfigError> {
         let host = config.server.authority();
         let host = host.map_or_else(String::new, ToString::to_string);
-        let as_user =
-            request::impersonation_headers(config.impersonate.as_ref()).map_err(RestConfigError)?;
-        // Reports unusable TLS settings before the first call.
-        tls::client_config(
-            &config,
-            config.auth.client_certificate.as_ref(),
-            tls::ALPN_HTTP2_OR_HTTP1,
-        )
-        .map_err(|e| RestConfigError(format!("{host}: {e}")))?;
+        let as_user = config.impersonate.clone();
+        let connection = ServerConnection::new(config, tasks)
+            .map_err(|error| RestConfigError(format!("{host}: {error}")))?;
+        Self::over(connection, &host, as_user.as_ref())
+    }
+
+    /// A client of the member at the other end of a tunnel, which `name` names. An agent passes on
+    /// requests of users only.
+    pub fn through_tunnel(
+        tunnel: TunnelClient,
+        name: &str,
+        user: &ImpersonationConfig,
+    ) -> std::result::Result<Self, RestConfigError> {
+        let connection = ServerConnection::through_tunnel(tunnel, name)?;
+        Self::over(connection, name, Some(user))
+    }
+
+    fn over(
+        connection: ServerConnection,
+        host: &str,
+        as_user: Option<&ImpersonationConfig>,
+    ) -> std::result::Result<Self, RestConfigError> {
+        let as_user = request::impersonation_headers(as_user).map_err(RestConfigError)?;
         Ok(Self {
-            pool: ConnectionPool::new(config, tasks.child()),
-            metrics: RestClientMetricsOfHost::new(&host),
-            host,
+            connection,
+            metrics: RestClientMetricsOfHost::new(host),
+            host: host.to_owned(),
             impersonation_headers: as_user,
         })
     }
 
     pub fn config(&self) -> &RestConfig {
-        self.pool.config()
+        self.connection.config()
     }
 
     /// POSTs JSON to a path outside the API, such as a webhook, without retries. A
@@ -177,9 +193,7 @@ impl RemoteApi {
             let code = response.status();
             if code == StatusCode::UNAUTHORIZED && !was_unauthorized {
                 was_unauthorized = true;
-                if self.pool.credentials().can_refresh() {
-                    self.pool.credentials().invalidate().await;
-                    self.pool.drop_connections();
+                if self.connection.refresh_credentials().await {
                     continue;
                 }
             }
@@ -210,7 +224,7 @@ impl RemoteApi {
         &self,
         ask: &ApiRequest,
     ) -> std::result::Result<Response<ResponseBody>, (Error, DeliveryStatus)> {
-        let credentials = self.pool.credentials().authorization_header().await;
+        let credentials = self.connection.authorization_header().await;
         let request = credentials
             .and_then(|header| {
                 ask.to_http_request(&self.config().server, header, &self.impersonation_headers)
@@ -219,7 +233,7 @@ impl RemoteApi {
         let mut request = request.map(RequestBody::encoded);
         let span = start_client_span(&mut request);
         let began = Instant::now();
-        let sent = self.pool.send(request).await;
+        let sent = self.connection.send(request).await;
         let code = sent.as_ref().ok().map(|response| response.status());
         forward::record_outcome(span, &sent);
         self.metrics

@@ -11,7 +11,6 @@
 use std::sync::{Arc, OnceLock};
 
 use ahash::AHashMap;
-use bytes::Bytes;
 use client::remote::{Http2FlowControl, RequestForwarder};
 use client::{
     Api, Informer, InformerEvent, InformerFactory, ListOptions, ListWatchSelector, ResourcePath,
@@ -176,25 +175,6 @@ impl ClusterProxyBackends {
             permit: permit_of(cluster, &gateway)?,
             needs_user,
         })
-    }
-
-    /// GET of a path in a member behind the tunnel of its agent, as a user of the member, which
-    /// decides about the rights. Fails as soon as the body has more than `most` bytes.
-    pub async fn get_through_tunnel(
-        &self,
-        cluster: &str,
-        user: &str,
-        path: &str,
-        most: usize,
-    ) -> client::Result<Bytes> {
-        let unreachable = |error: ClusterProxyError| client::Error::Transport {
-            host: cluster.to_owned(),
-            message: error.to_string(),
-        };
-        let tunnel = self.tunnel(cluster).await.map_err(unreachable)?;
-        let no_tunnel = || unreachable(ClusterProxyError::NoTunnel(cluster.to_owned()));
-        let permit = permit_of(cluster, &tunnel.ok_or_else(no_tunnel)?).map_err(unreachable)?;
-        permit.forwarder().get_as(user, path, most).await
     }
 
     /// The tunnel of a cluster's agent, if there is one.
@@ -397,7 +377,7 @@ impl ClusterProxyBackends {
     }
 }
 
-fn permit_of(
+pub(crate) fn permit_of(
     cluster: &str,
     gateway: &Arc<ClusterProxyBackend>,
 ) -> Result<ClusterProxyPermit, ClusterProxyError> {

@@ -11,7 +11,7 @@ use client::{Api, Informer, InformerEvent, InformerFactory, ListWatchSelector, T
 use karmada_api::Cluster;
 use karmada_api::cluster::LocalSecretReference;
 use karmada_api::resources::CLUSTERS;
-use machinery::Gvr;
+use machinery::{Gvr, Object};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
@@ -89,7 +89,7 @@ impl MemberClusterManagerInner {
 pub struct MemberClusterManager(Arc<MemberClusterManagerInner>);
 
 impl MemberClusterManager {
-    /// Watches the Clusters in push mode on `host` and their secrets. `informers` are the
+    /// Watches the Clusters on `host` that the connector reaches, and their secrets. `informers` are the
     /// host's.
     pub fn start(
         host: Arc<dyn Api>,
@@ -279,7 +279,7 @@ impl MemberConnectionController {
             return;
         };
         let desired = match cluster.decode::<Cluster>() {
-            Ok(view) => self.endpoint(name, &view),
+            Ok(view) => self.endpoint(&cluster, &view),
             Err(error) => Err(format!("cluster {name:?}: {error}")),
         };
         let current = self.shared.members.read().get(name).cloned();
@@ -311,7 +311,8 @@ impl MemberConnectionController {
         self.replace_member(name, Some(next), &callbacks);
     }
 
-    fn endpoint(&mut self, name: &str, cluster: &Cluster) -> Result<MemberEndpoint, String> {
+    fn endpoint(&mut self, object: &Object, cluster: &Cluster) -> Result<MemberEndpoint, String> {
+        let name = object.name();
         if let Some(agent_cluster) = &self.shared.agent_cluster {
             return match agent_cluster == name {
                 true => Ok(MemberEndpoint::beside_agent(name)),
@@ -319,6 +320,9 @@ impl MemberConnectionController {
             };
         }
         if cluster.spec.sync_mode == "Pull" {
+            if self.shared.connector.reaches_pull_members() {
+                return Ok(MemberEndpoint::through_tunnel(object));
+            }
             return Err(format!("cluster {name:?} is in pull mode"));
         }
         let Some(reference) = &cluster.spec.secret_ref else {

@@ -248,6 +248,7 @@ async fn single_nodes_are_tracked_from_a_change_on_without_a_new_connection() {
 #[test]
 fn connector_errors_name_the_setting_and_no_secret() {
     let endpoint = |server: &str, ca: &str, proxy: &str| MemberEndpoint {
+        uid: String::new(),
         cluster: "m".into(),
         server: server.into(),
         ca: ca.into(),

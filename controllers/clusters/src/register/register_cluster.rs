@@ -160,7 +160,7 @@ pub async fn delete_agent_roles(
 /// An object of the agent in the member, with its resource and namespace.
 type MemberObject<'a> = (&'static Gvr, &'a str, Value);
 
-fn resources_of_agent<'a>(spec: &'a RegisterSpec, kubeconfig: &str) -> [MemberObject<'a>; 6] {
+fn resources_of_agent<'a>(spec: &'a RegisterSpec, kubeconfig: &str) -> [MemberObject<'a>; 8] {
     let namespace = spec.agent_namespace.as_str();
     [
         (&NAMESPACES, "", objects::namespace(namespace)),
@@ -179,6 +179,12 @@ fn resources_of_agent<'a>(spec: &'a RegisterSpec, kubeconfig: &str) -> [MemberOb
             &CLUSTER_ROLE_BINDINGS,
             "",
             member_objects::cluster_role_binding(namespace),
+        ),
+        (&CLUSTER_ROLES, "", member_objects::fleet_cache_role()),
+        (
+            &CLUSTER_ROLE_BINDINGS,
+            "",
+            member_objects::fleet_cache_role_binding(),
         ),
         (&DEPLOYMENTS, namespace, member_objects::deployment(spec)),
     ]

@@ -8,7 +8,7 @@ use karmada_api::resources::{CLUSTERS, WORKS};
 use karmada_api::{Cluster, names};
 use machinery::{Gvr, Object};
 
-use super::member_objects::{AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
+use super::member_objects::{AGENT, AGENT_ACCOUNT, DEPLOYMENTS, FLEET_CACHE, KUBECONFIG_SECRET};
 use super::register_cluster::delete_agent_roles;
 use crate::NAMESPACES;
 use crate::join::objects::{
@@ -205,7 +205,7 @@ impl MemberObject<'_> {
 }
 
 /// The objects in the member, in the order of their deletion.
-fn member_objects(spec: &UnregisterSpec) -> [MemberObject<'_>; 12] {
+fn member_objects(spec: &UnregisterSpec) -> [MemberObject<'_>; 14] {
     let account = objects::service_account_name(&spec.name);
     let role = objects::cluster_role_name(&spec.name);
     let (cluster, agent) = (
@@ -239,6 +239,13 @@ fn member_objects(spec: &UnregisterSpec) -> [MemberObject<'_>; 12] {
         ("ServiceAccount", &SERVICE_ACCOUNTS, agent, AGENT_ACCOUNT),
         ("ClusterRole", &CLUSTER_ROLES, "", AGENT),
         ("ClusterRoleBinding", &CLUSTER_ROLE_BINDINGS, "", AGENT),
+        ("ClusterRole", &CLUSTER_ROLES, "", FLEET_CACHE),
+        (
+            "ClusterRoleBinding",
+            &CLUSTER_ROLE_BINDINGS,
+            "",
+            FLEET_CACHE,
+        ),
         ("Secret", &SECRETS, agent, KUBECONFIG_SECRET),
     ]
     .map(|(kind, resource, namespace, name)| MemberObject {

@@ -13,9 +13,11 @@ use karmada_api::Cluster;
 use karmada_api::resources::CLUSTERS;
 use machinery::names::join_api_version;
 use machinery::{Gvk, Gvr, Object, Status};
-use members::{FleetCache, FleetResource, MemberConnector, ServedResources};
+use members::{
+    AgentTunnels, ClusterProxyBackends, FleetCache, FleetResource, MemberConnector, ServedResources,
+};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use watchcache::{CacherListRequest, ListRevision, SelectionPredicate};
 
 use super::demand::{DemandedResources, IDLE_TIMEOUT};
@@ -35,6 +37,8 @@ const MAX_GROUP_VERSIONS: usize = 1000;
 /// The dependencies of the cache beside its context.
 pub struct FleetOptions {
     pub connector: Arc<dyn MemberConnector>,
+    /// Have the tunnels by which members in pull mode are reached.
+    pub backends: ClusterProxyBackends,
     /// The caches of the search, with which the fleet view shares the memory for events.
     pub caches: MemberCaches,
 }
@@ -46,6 +50,7 @@ pub fn start_fleet(context: &ControllerContext, options: FleetOptions) -> Arc<dy
     let caches = SelectedResourceCaches::new(watch_caches, CachedForm::Fleet);
     let shared = Arc::new(SharedFleetCache {
         context: context.clone(),
+        backends: options.backends,
         clusters: OnceLock::new(),
         demanded: DemandedResources::default(),
         caches: Arc::new(caches),
@@ -63,6 +68,7 @@ pub fn start_fleet(context: &ControllerContext, options: FleetOptions) -> Arc<dy
 
 struct SharedFleetCache {
     context: ControllerContext,
+    backends: ClusterProxyBackends,
     /// Started with the first read.
     clusters: OnceLock<Informer>,
     demanded: DemandedResources,
@@ -70,14 +76,24 @@ struct SharedFleetCache {
     changed: Arc<Notify>,
 }
 
-/// The Clusters, decoded.
-struct DecodedClusters(Vec<(Object, Arc<Cluster>)>);
+/// The Clusters, each decoded and with the reason if it cannot be read.
+struct DecodedClusters(Vec<DecodedCluster>);
+
+struct DecodedCluster {
+    name: String,
+    cluster: Arc<Cluster>,
+    availability: Result<(), String>,
+}
 
 impl DecodedClusters {
-    fn of(objects: Vec<Object>) -> Self {
+    fn of(objects: Vec<Object>, backends: &ClusterProxyBackends) -> Self {
         let decoded = objects.into_iter().filter_map(|object| {
             let cluster = object.decode::<Cluster>().ok()?;
-            Some((object, cluster))
+            Some(DecodedCluster {
+                name: object.name().to_owned(),
+                availability: availability(&object, &cluster, backends.tunnels()),
+                cluster,
+            })
         });
         Self(decoded.collect())
     }
@@ -88,13 +104,14 @@ impl DecodedClusters {
         resource: &'a Gvr,
     ) -> impl Iterator<Item = (&'a str, &'a str, Result<(), String>)> {
         let api_version = join_api_version(&resource.group, &resource.version);
-        self.0.iter().filter_map(move |(object, cluster)| {
-            let enablements = cluster.status.api_enablements.iter();
+        self.0.iter().filter_map(move |decoded| {
+            let enablements = decoded.cluster.status.api_enablements.iter();
             let served = enablements
                 .filter(|e| e.group_version == api_version)
                 .flat_map(|e| &e.resources)
                 .find(|r| *r.name == *resource.resource)?;
-            Some((object.name(), &*served.kind, availability(object, cluster)))
+            let availability = decoded.availability.clone();
+            Some((&*decoded.name, &*served.kind, availability))
         })
     }
 
@@ -112,17 +129,20 @@ impl DecodedClusters {
     }
 }
 
-/// Whether a cluster can be read, or why not.
-fn availability(object: &Object, cluster: &Cluster) -> Result<(), String> {
+/// Whether a cluster can be read from this replica, or why not.
+fn availability(object: &Object, cluster: &Cluster, tunnels: &AgentTunnels) -> Result<(), String> {
     if object.meta().deleting {
         return Err("is being deleted".to_owned());
     }
-    match cluster.is_ready() {
-        true => Ok(()),
-        false => Err(match cluster.condition("Ready") {
+    if !cluster.is_ready() {
+        return Err(match cluster.condition("Ready") {
             Some(condition) => format!("not ready: {}", condition.reason),
             None => "not ready yet".to_owned(),
-        }),
+        });
+    }
+    match cluster.spec.sync_mode == "Pull" && !tunnels.is_reachable(object.name()) {
+        true => Err("its agent has no tunnel to this replica of the control plane".to_owned()),
+        false => Ok(()),
     }
 }
 
@@ -132,7 +152,7 @@ impl SharedFleetCache {
         let clusters = self.clusters.get_or_init(start);
         // A member that is not listed by then is missing from the answer.
         let _ = timeout(FILL_TIMEOUT, clusters.wait_for_cache_sync()).await;
-        DecodedClusters::of(clusters.list())
+        DecodedClusters::of(clusters.list(), &self.backends)
     }
 
     /// The caches of a resource, once the controller has started them.
@@ -186,8 +206,10 @@ async fn fill_error(member: &MemberCacher) -> Option<String> {
     });
     match timeout_at(member.started + FILL_TIMEOUT, first).await {
         Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("its objects are not cached yet".to_owned()),
+        _ => {
+            let failure = member.store.last_failure();
+            Some(failure.unwrap_or_else(|| "its objects are not cached yet".to_owned()))
+        }
     }
 }
 
@@ -195,23 +217,23 @@ async fn fill_error(member: &MemberCacher) -> Option<String> {
 impl FleetCache for SharedFleetCache {
     async fn has_cluster(&self, name: &str) -> bool {
         let clusters = self.clusters().await;
-        clusters.0.iter().any(|(object, _)| object.name() == name)
+        clusters.0.iter().any(|decoded| decoded.name == name)
     }
 
     async fn served_resources(&self) -> BTreeMap<String, ServedResources> {
         let clusters = self.clusters().await;
-        let ready = clusters
+        let available = clusters
             .0
             .iter()
-            .filter(|(object, cluster)| availability(object, cluster).is_ok());
-        ready
-            .map(|(object, cluster)| {
-                let enablements = cluster.status.api_enablements.iter();
+            .filter(|decoded| decoded.availability.is_ok());
+        available
+            .map(|decoded| {
+                let enablements = decoded.cluster.status.api_enablements.iter();
                 let served = enablements.take(MAX_GROUP_VERSIONS).map(|enablement| {
                     let names = enablement.resources.iter().map(|r| r.name.clone());
                     (enablement.group_version.clone(), names.collect())
                 });
-                (object.name().to_owned(), served.collect())
+                (decoded.name.clone(), served.collect())
             })
             .collect()
     }
@@ -247,12 +269,18 @@ impl FleetController {
     async fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let shutdown = shared.context.tasks.shutdown().clone();
+        let tunnels = shared.backends.tunnels();
+        let mut tunnel_changes = tunnels.subscribe();
         loop {
             // Without a change it looks whether something is not read any more.
             let idle_at = Instant::now() + IDLE_TIMEOUT / 4;
+            let unreachable_at = tunnels.next_unreachable_at().unwrap_or(idle_at);
             let next = async {
-                // An elapsed timeout is a reason to look, as a change is.
-                let _ = timeout_at(idle_at, shared.changed.notified()).await;
+                tokio::select! {
+                    () = shared.changed.notified() => {}
+                    Ok(()) = tunnel_changes.changed() => {}
+                    () = sleep_until(idle_at.min(unreachable_at)) => {}
+                }
                 self.reconcile().await;
             };
             if shutdown.run_until_triggered(next).await.is_none() {
@@ -272,7 +300,7 @@ impl FleetController {
         let start = || ConnectedMembers::start(&shared.context, &self.connector, &shared.changed);
         let connected = self.connected.get_or_insert_with(start);
         connected.manager.wait_for_cache_sync().await;
-        let clusters = DecodedClusters::of(connected.clusters.list());
+        let clusters = DecodedClusters::of(connected.clusters.list(), &shared.backends);
         let selected = selected(&demanded, &clusters);
         shared.caches.update(&selected, &connected.manager).await;
     }

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use client::{Api, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use karmada_api::resources::CLUSTERS;
 use machinery::{Gvr, Status};
 use members::{
-    FleetCache, FleetResource, MemberEndpoint, MemberListRequest, MemberObjectSelection,
-    MemberResourceCache, MemberWatchRequest, RestrictedMembers,
+    ClusterProxyBackends, FleetCache, FleetResource, MemberEndpoint, MemberListRequest,
+    MemberObjectSelection, MemberResourceCache, MemberWatchRequest, RestrictedMembers,
 };
 use serde_json::json;
 use watchcache::{WatchCacheConfig, WatchCaches};
@@ -52,6 +54,7 @@ impl FleetFixture {
             WatchCaches::new(unused_store(host.clone()), WatchCacheConfig::default());
         let options = FleetOptions {
             connector: Arc::new(connect),
+            backends: ClusterProxyBackends::start(host.clone(), &tasks),
             caches: MemberCaches::new(&watch_caches),
         };
         let cache = start_fleet(&context(&host, &tasks), options);
@@ -220,5 +223,50 @@ async fn a_member_that_does_not_list_delays_nobody_for_long() {
     let resource = fixture.maps().await;
     assert_eq!(resource.clusters(), ["m1"]);
     assert_eq!(resource.missing().keys().collect::<Vec<_>>(), ["m2"]);
+    fixture.stop().await;
+}
+
+// proves: FLV-missing, FLV-pull-rights
+#[tokio::test(start_paused = true)]
+async fn a_member_that_refuses_is_named_with_its_words_and_asked_rarely() {
+    let fixture = FleetFixture::new(true);
+    let lists = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&lists);
+    let refusal = format!("User \"c\" cannot list it{}", "!".repeat(10_000));
+    fixture.members[1].on_call(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Some(Status::forbidden(&MAPS, "", refusal.clone()).into())
+    });
+    let resource = fixture.maps().await;
+    assert_eq!(resource.clusters(), ["m1"]);
+    let reason = &resource.missing()["m2"];
+    assert!(reason.contains("cannot list it"), "{reason}");
+    assert!(reason.len() < 300, "{reason}");
+    lists.store(0, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lists = lists.load(Ordering::Relaxed);
+    assert!((1..=9).contains(&lists), "{lists}");
+    // Once the right is given, the member is there.
+    fixture.members[1].on_call(|_| None);
+    wait_until(async || fixture.maps().await.clusters() == ["m1", "m2"]).await;
+    fixture.stop().await;
+}
+
+// proves: FLV-pull
+#[tokio::test]
+async fn a_member_whose_agent_has_no_tunnel_is_missing_and_named() {
+    let fixture = FleetFixture::new(true);
+    let mut pull = cluster("m2", true);
+    pull["spec"]["syncMode"] = "Pull".into();
+    fixture.host.seed(&CLUSTERS, pull);
+    wait_until(async || {
+        let resource = fixture.maps().await;
+        let reason = resource.missing().get("m2");
+        reason.is_some_and(|reason| reason.contains("no tunnel to this replica"))
+    })
+    .await;
+    assert_eq!(fixture.maps().await.clusters(), ["m1"]);
+    let served = fixture.cache.served_resources().await;
+    assert_eq!(served.keys().collect::<Vec<_>>(), ["m1"]);
     fixture.stop().await;
 }

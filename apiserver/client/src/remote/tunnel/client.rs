@@ -26,7 +26,8 @@ const FLOW_CONTROL: Http2FlowControl = Http2FlowControl {
     max_streams: MAX_TUNNEL_STREAMS as usize,
 };
 
-/// Sends requests to the agent at the other end of a tunnel.
+/// Sends requests to the agent at the other end of a tunnel. Clones are the same.
+#[derive(Clone)]
 pub struct TunnelClient {
     sender: http2::SendRequest<RequestBody>,
     limit: watch::Receiver<usize>,

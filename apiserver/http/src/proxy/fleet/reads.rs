@@ -31,7 +31,7 @@ impl FleetView {
         address: &FleetAddress,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let resource = self.cache.resource(&request.gvr()).await?;
-        // A member in pull mode is not cached; what is addressed to it, it answers itself.
+        // A member that is not cached answers what is addressed to it itself.
         let addressed = address.cluster.as_ref();
         if addressed.is_some_and(|cluster| resource.missing().contains_key(cluster)) {
             return self.forward(connection, request, address).await;
