@@ -59,7 +59,7 @@ async fn grant_policy_reader(control: &ApiServerClient, user: &str) {
 }
 
 /// Grants a user one rule by a ClusterRole and its ClusterRoleBinding.
-pub(super) async fn grant_cluster_role(
+pub(crate) async fn grant_cluster_role(
     control: &ApiServerClient,
     role: &str,
     user: &str,

@@ -15,13 +15,13 @@ mod deletion_protection;
 mod store_outage;
 
 /// Member clusters of real components.
-mod real_clusters;
+pub(crate) mod real_clusters;
 
 /// The cluster proxy in aggregated mode.
 mod proxy;
 
 /// Simulated member clusters.
-mod simulated_member;
+pub(crate) mod simulated_member;
 
 /// The search and the global proxy.
 mod search;
@@ -48,7 +48,7 @@ mod aggregated_control_plane;
 mod direct_client;
 
 /// Authentication and authorization.
-mod auth;
+pub(crate) mod auth;
 
 /// kubectl against the host, for resources that Flotilla serves.
 mod kubectl;
@@ -75,7 +75,7 @@ mod host_templates;
 mod autoscalers_and_services;
 
 /// Members in pull mode, registered with the host.
-mod pull_members;
+pub(crate) mod pull_members;
 
 /// Workloads of a host that has nodes.
 mod host_workloads;

@@ -51,7 +51,7 @@ async fn start_agent(member: &SimulatedMember) -> ServerProcess {
 }
 
 /// Creates what `flotilla install` creates for agents.
-async fn install_agent_roles(host: &ApiServerClient) {
+pub(crate) async fn install_agent_roles(host: &ApiServerClient) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(AGENTS_MANIFEST);
     let text = std::fs::read_to_string(file).unwrap();
     for document in text.split("\n---\n") {
@@ -119,12 +119,9 @@ async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &Simulat
     }
 }
 
-pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
-    let member = SimulatedMember::start(NAME).await;
-    let host = &control_plane.client;
-    install_agent_roles(host).await;
-    let control = path_string(&control_plane.host.kubeconfig);
-    let mut words = register_command(&control).await;
+/// Registers a member by the kubeconfig of the control plane, and starts its agent.
+pub(crate) async fn register(control: &str, member: &SimulatedMember) -> ServerProcess {
+    let mut words = register_command(control).await;
     let member_kubeconfig = member.kubeconfig();
     for word in ["--kubeconfig", &member_kubeconfig, "--cluster-name", NAME] {
         words.push(word.to_owned());
@@ -135,8 +132,15 @@ pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
         output.contains("cluster(edge) is joined successfully"),
         "{output}"
     );
+    start_agent(member).await
+}
 
-    let agent = start_agent(&member).await;
+pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
+    let member = SimulatedMember::start(NAME).await;
+    let host = &control_plane.client;
+    install_agent_roles(host).await;
+    let control = path_string(&control_plane.host.kubeconfig);
+    let agent = register(&control, &member).await;
     let cluster = host.wait_until_cluster_ready(NAME).await;
     assert_eq!(cluster["spec"]["syncMode"], "Pull");
     let map = config_map("default", "settings", "v");
@@ -154,6 +158,7 @@ pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
 
     assert_proxied(control_plane, &member).await;
 
+    let member_kubeconfig = member.kubeconfig();
     let files = [
         "--cluster-kubeconfig",
         &member_kubeconfig,

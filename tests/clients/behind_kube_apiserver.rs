@@ -11,7 +11,10 @@ use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, et
 use karmada_api::is_karmada_group;
 use serde_json::json;
 
-use crate::clients::{BINARY, RestartableServer, client_go, kube_rs, kubectl, python};
+use crate::aggregated::auth::grant_cluster_role;
+use crate::aggregated::pull_members::install_agent_roles;
+use crate::clients::fleet::FleetMembers;
+use crate::clients::{BINARY, RestartableServer, client_go, fleet, kube_rs, kubectl, python};
 
 const TOOLS: [&str; 6] = [
     "etcd-3.5",
@@ -21,6 +24,8 @@ const TOOLS: [&str; 6] = [
     "client-go",
     "python-clients",
 ];
+const FLEET_USER: &str = "fleet-user";
+const FLEET_PATH: &str = "/apis/search.karmada.io/v1alpha1/proxying/fleet/proxy";
 const ROUTED_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -129,6 +134,7 @@ async fn run_blocking(
     server
 }
 
+// proves: FLV-clients
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_work_behind_a_kube_apiserver_over_restarts() {
@@ -145,5 +151,31 @@ async fn clients_work_behind_a_kube_apiserver_over_restarts() {
     server.wait_until_routed().await;
     let server = run_blocking(server, |server| client_go::run_policies(server)).await;
     let server = run_blocking(server, |server| python::run_client_on_policies(server)).await;
-    run_blocking(server, |server| python::run_operator_of_policies(server)).await;
+    let server = run_blocking(server, |server| python::run_operator_of_policies(server)).await;
+    run_in_fleet_view(server).await;
+}
+
+/// Runs clients as a user with the roles that the fleet view needs.
+async fn run_in_fleet_view(server: ServerBehindKubeApiserver) {
+    install_agent_roles(&server.client).await;
+    let members = FleetMembers::join(&server.client, server.kubeconfig()).await;
+    let view = json!({"apiGroups": ["search.karmada.io"], "resources": ["proxying/proxy"],
+        "resourceNames": ["fleet"], "verbs": ["*"]});
+    grant_cluster_role(&server.client, "fleet-view", FLEET_USER, &view).await;
+    let proxies = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]});
+    grant_cluster_role(&server.client, "fleet-proxies", FLEET_USER, &proxies).await;
+    let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    for member in members.servers() {
+        grant_cluster_role(member, "fleet-user", FLEET_USER, &everything).await;
+    }
+    let kubeconfig = server.host.user_kubeconfig(FLEET_USER, &[]);
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    let address = &server.host.server;
+    let text = text.replace(address, &format!("{address}{FLEET_PATH}"));
+    std::fs::write(&kubeconfig, text).unwrap();
+    members.wait_until_shown(&kubeconfig).await;
+    run_blocking(server, move |server| {
+        fleet::run_clients(server, &kubeconfig);
+    })
+    .await;
 }

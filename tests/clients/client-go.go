@@ -1,9 +1,10 @@
 // A program on client-go 0.36 as controllers are: typed clients with protobuf bodies, dynamic and
 // metadata-only informers, leader election, server-side apply.
 //
-//	client-go KUBECONFIG NAMESPACE built-in|policies
+//	client-go KUBECONFIG NAMESPACE built-in|policies|fleet
 //
-// With "policies" dynamic and metadata-only clients use Karmada's PropagationPolicies.
+// With "policies" dynamic and metadata-only clients use Karmada's PropagationPolicies. With "fleet" they
+// and a typed one read the Secrets of all members; two exist, and after the restart "b" is deleted.
 // It prints "restart" when the server is to be restarted, goes on when it reads a line, and ends
 // with what its informers hold, as JSON. A failure is an exit status of 1 with its reason.
 package main
@@ -34,6 +35,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
@@ -43,6 +45,7 @@ import (
 var (
 	ctx        = context.Background()
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
 func check(err error, what string) {
@@ -232,6 +235,10 @@ func main() {
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client := kubernetes.NewForConfigOrDie(typed)
+	if os.Args[3] == "fleet" {
+		fleet(config, client, namespace)
+		return
+	}
 	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	check(err, "create the namespace")
 
@@ -247,6 +254,7 @@ type anyClient struct {
 	create func(name string) error
 	delete func(name string) error
 	list   func() map[string]string
+	view   func([]any) map[string]string
 	stores map[string]cache.SharedIndexInformer
 }
 
@@ -261,7 +269,7 @@ func (c anyClient) start() {
 func (c anyClient) agree() bool {
 	want := c.list()
 	for _, informer := range c.stores {
-		if !reflect.DeepEqual(view(informer.GetStore().List()), want) {
+		if !reflect.DeepEqual(c.view(informer.GetStore().List()), want) {
 			return false
 		}
 	}
@@ -285,7 +293,7 @@ func (c anyClient) restart() {
 		return !exists
 	})
 	await("informers that agree after the restart", c.agree)
-	check(json.NewEncoder(os.Stdout).Encode(view(c.stores["metadata"].GetStore().List())), "the view")
+	check(json.NewEncoder(os.Stdout).Encode(c.view(c.stores["metadata"].GetStore().List())), "the view")
 }
 
 func builtIn(config *rest.Config, client kubernetes.Interface, namespace string) {
@@ -298,6 +306,7 @@ func builtIn(config *rest.Config, client kubernetes.Interface, namespace string)
 		},
 		delete: func(name string) error { return maps.Delete(ctx, name, metav1.DeleteOptions{}) },
 		list:   func() map[string]string { return listed(client, namespace) },
+		view:   view,
 		stores: untypedInformers(config, namespace, configMaps),
 	}
 	all.stores["typed"] = factory.Core().V1().ConfigMaps().Informer()
@@ -307,6 +316,56 @@ func builtIn(config *rest.Config, client kubernetes.Interface, namespace string)
 	applies(client, namespace)
 	elects(client, namespace)
 	all.restart()
+}
+
+// fleet follows the objects of all members, of which one is written.
+func fleet(config *rest.Config, client kubernetes.Interface, namespace string) {
+	groups, err := restmapper.GetAPIGroupResources(client.Discovery())
+	check(err, "the groups of all members")
+	mapping, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	check(err, "a kind of the members")
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		fail("the scope of Deployments", mapping.Scope.Name())
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+	core := client.CoreV1()
+	inEdge := func(request *rest.Request) *rest.Request {
+		return request.Namespace(namespace).Resource("secrets").Param("cluster", "edge")
+	}
+	all := anyClient{
+		create: func(name string) error {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			return inEdge(core.RESTClient().Post()).Body(secret).Do(ctx).Error()
+		},
+		delete: func(name string) error {
+			return inEdge(core.RESTClient().Delete()).Name(name).Do(ctx).Error()
+		},
+		list: func() map[string]string {
+			list, err := core.Secrets(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil
+			}
+			objects, err := meta.ExtractList(list)
+			check(err, "list")
+			return names(anys(objects))
+		},
+		view:   names,
+		stores: untypedInformers(config, namespace, secrets),
+	}
+	all.stores["typed"] = factory.Core().V1().Secrets().Informer()
+	all.start()
+	all.restart()
+}
+
+// names is name to cluster: lists and watches have versions of their own, and each is right.
+func names(objects []any) map[string]string {
+	held := map[string]string{}
+	for _, object := range objects {
+		accessor, err := meta.Accessor(object)
+		check(err, "an object of an informer")
+		held[accessor.GetName()] = accessor.GetLabels()["resource.karmada.io/cached-from-cluster"]
+	}
+	return held
 }
 
 func untypedInformers(config *rest.Config, namespace string, kind schema.GroupVersionResource) map[string]cache.SharedIndexInformer {
@@ -348,6 +407,7 @@ func policies(config *rest.Config, client kubernetes.Interface, namespace string
 			check(err, "list")
 			return view(anys(objects))
 		},
+		view:   view,
 		stores: untypedInformers(config, namespace, kind),
 	}
 	all.start()

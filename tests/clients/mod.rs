@@ -1,15 +1,17 @@
 //! Clients that Flotilla did not write, each over a restart of the server: kubectl 1.36, client-go,
-//! kube-rs, the Python client and kopf.
+//! kube-rs, the Python client, kopf and kr8s.
 //!
 //! Each creates, watches, applies as two managers with a conflict, deletes, and ends with the
 //! view that a list gives. Each runs against Flotilla alone with a built-in kind, and behind a
-//! kube-apiserver with Karmada's kinds. The requests of Helm, Flux and Argo CD are replayed.
+//! kube-apiserver with Karmada's kinds. kubectl, client-go and kr8s read the fleet view in both. The requests of Helm, Flux and Argo CD are replayed.
 //! `client-go.go` and the Python programs run on what
 //! `tests/tools/get` brings.
 
 /// Flotilla behind a real kube-apiserver.
 mod behind_kube_apiserver;
 mod client_go;
+/// The fleet view of a member in push mode, one in pull mode, and a dead one.
+mod fleet;
 mod kube_rs;
 mod kubectl;
 mod python;

@@ -1,4 +1,4 @@
-//! Runs the programs on the Python client and on kopf.
+//! Runs the programs on the Python client, on kopf and on kr8s.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,6 +39,18 @@ pub(crate) fn run_client_on_policies(server: &mut dyn RestartableServer) {
     command.args(["python", "policy.karmada.io/v1alpha1", "PropagationPolicy"]);
     let names = run_over_restart(command, server);
     assert_eq!(names, ["a", "after", "applied"]);
+}
+
+/// Reads and writes the objects of all members of the fleet view.
+pub(crate) fn run_kr8s_on_fleet(
+    server: &mut dyn RestartableServer,
+    kubeconfig: &Path,
+    namespace: &str,
+) {
+    let mut command = python(server, "kr8s_client.py");
+    command.arg(kubeconfig).arg(namespace);
+    let names = run_over_restart(command, server);
+    assert_eq!(names, ["a", "after"]);
 }
 
 /// Runs the operator, whose admission server has a self-signed authority as its certificate,
