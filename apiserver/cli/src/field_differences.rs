@@ -48,14 +48,7 @@ impl fmt::Display for FieldDifference {
 /// hidden.
 pub fn field_differences(before: &Value, after: &Value) -> Vec<FieldDifference> {
     let is_secret = after["kind"] == "Secret" && after["apiVersion"] == "v1";
-    let (before, after) = (comparable(before), comparable(after));
-    let mut differences = Vec::new();
-    compare(
-        "",
-        present(Some(&before)),
-        present(Some(&after)),
-        &mut differences,
-    );
+    let mut differences = document_differences(&comparable(before), &comparable(after));
     if is_secret {
         for difference in &mut differences {
             let hidden = |value: &mut Value| *value = HIDDEN.into();
@@ -66,8 +59,8 @@ pub fn field_differences(before: &Value, after: &Value) -> Vec<FieldDifference> 
     differences
 }
 
-/// The paths at which two values differ, in the order of the fields.
-pub(crate) fn differing_paths(before: &Value, after: &Value) -> Vec<String> {
+/// The changes from one document to the other, of which nothing is left out, in the order of the fields.
+pub(crate) fn document_differences(before: &Value, after: &Value) -> Vec<FieldDifference> {
     let mut differences = Vec::new();
     compare(
         "",
@@ -75,7 +68,13 @@ pub(crate) fn differing_paths(before: &Value, after: &Value) -> Vec<String> {
         present(Some(after)),
         &mut differences,
     );
-    differences.into_iter().map(|d| d.path).collect()
+    differences
+}
+
+/// The paths at which two values differ, in the order of the fields.
+pub(crate) fn differing_paths(before: &Value, after: &Value) -> Vec<String> {
+    let differences = document_differences(before, after).into_iter();
+    differences.map(|difference| difference.path).collect()
 }
 
 /// An object without what the member sets itself, and without what Works add.

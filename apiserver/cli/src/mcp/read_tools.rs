@@ -13,7 +13,9 @@ use crate::doctor::{self, DoctorArgs};
 use crate::get::{self, GetArgs, PrintedObjects};
 use crate::history::{self, HistoryArgs, HistoryDescription};
 use crate::manifest_files::parse_documents;
-use crate::plan::{self, DefaultPolicyNamespace, PlanSettings, PlannedDocuments, PlannedPolicies};
+use crate::plan::{
+    self, AbsentMetadata, DefaultPolicyNamespace, PlanSettings, PlannedDocuments, PlannedPolicies,
+};
 use crate::rollout;
 use crate::why::{self, WhyArgs};
 
@@ -149,6 +151,7 @@ impl FleetServer {
                 flag: input.namespace.as_deref(),
                 default: &namespace,
             },
+            absent_metadata: AbsentMetadata::Stays,
             scheduling: &self.scheduling,
             gates: self.arguments.gates.feature_gates,
         };

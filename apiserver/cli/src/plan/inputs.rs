@@ -28,6 +28,15 @@ pub(crate) struct ChangedObject {
     pub(crate) after: Object,
 }
 
+/// The fate of labels and annotations that a policy has and its changed document lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AbsentMetadata {
+    /// They stay, as with an apply of a file.
+    Stays,
+    /// They are removed, but for those of the server: the document is the whole policy.
+    IsRemoved,
+}
+
 /// A template that a changed policy may affect.
 pub(crate) struct AffectedTemplate {
     pub(crate) api_resource: ApiResource,
@@ -59,11 +68,12 @@ pub(crate) struct PlanInputs {
 pub(crate) async fn collect_inputs(
     api: &dyn Api,
     documents: Vec<Value>,
+    absent_metadata: AbsentMetadata,
     gates: FeatureGates,
 ) -> anyhow::Result<PlanInputs> {
     let mut changes = Vec::new();
     for document in documents {
-        changes.push(preview_policy(api, document).await?);
+        changes.push(preview_policy(api, document, absent_metadata).await?);
     }
     let namespaces: BTreeSet<&str> = changes.iter().map(|c| c.after.namespace()).collect();
     let common_namespace = match namespaces.iter().next() {
@@ -193,8 +203,13 @@ async fn inputs_of_templates(
 }
 
 /// Creates or replaces a policy as a server-side dry run.
-async fn preview_policy(api: &dyn Api, mut policy: Value) -> anyhow::Result<ChangedObject> {
-    write_object(api, resource_of_policy(&mut policy), policy, "policy").await
+async fn preview_policy(
+    api: &dyn Api,
+    mut policy: Value,
+    absent_metadata: AbsentMetadata,
+) -> anyhow::Result<ChangedObject> {
+    let resource = resource_of_policy(&mut policy);
+    preview_object(api, resource, policy, absent_metadata, "policy").await
 }
 
 /// Creates a policy, or replaces the one that was read before. It is a conflict if that has changed since.
@@ -202,13 +217,15 @@ pub(super) async fn write_policy(
     api: &dyn Api,
     mut policy: Value,
     before: Option<&Object>,
+    absent_metadata: AbsentMetadata,
 ) -> anyhow::Result<Object> {
     let resource = resource_of_policy(&mut policy);
+
     let options = WriteOptions {
         strict: true,
         ..WriteOptions::default()
     };
-    write_over(api, resource, &policy, before, &options)
+    write_over(api, resource, &policy, (before, absent_metadata), &options)
         .await
         .with_context(|| format!("the policy {} was refused", policy["metadata"]["name"]))
 }
@@ -225,10 +242,11 @@ fn resource_of_policy(policy: &mut Value) -> &'static Gvr {
 }
 
 /// Creates or replaces an object as a server-side dry run. `noun`: what errors call it.
-pub(super) async fn write_object(
+pub(super) async fn preview_object(
     api: &dyn Api,
     resource: &Gvr,
     object: Value,
+    absent_metadata: AbsentMetadata,
     noun: &str,
 ) -> anyhow::Result<ChangedObject> {
     let (namespace, name) = key_of(&object);
@@ -241,7 +259,8 @@ pub(super) async fn write_object(
     retry_on_conflict(|| async {
         let before = ignore_not_found(api.get(at).await);
         let before = before.with_context(|| format!("the {noun} {name:?} cannot be read"))?;
-        let after = write_over(api, resource, &object, before.as_ref(), &options).await;
+        let replaced = (before.as_ref(), absent_metadata);
+        let after = write_over(api, resource, &object, replaced, &options).await;
         let after = after.with_context(|| format!("the {noun} {name:?} would be refused"))?;
         Ok(ChangedObject { before, after })
     })
@@ -258,7 +277,7 @@ async fn write_over(
     api: &dyn Api,
     resource: &Gvr,
     object: &Value,
-    before: Option<&Object>,
+    (before, absent_metadata): (Option<&Object>, AbsentMetadata),
     options: &WriteOptions,
 ) -> anyhow::Result<Object> {
     let (namespace, name) = key_of(object);
@@ -269,7 +288,7 @@ async fn write_over(
             api.create(at, body.into(), options).await
         }
         Some(before) => {
-            retain_metadata(&mut body, &before.value()?);
+            retain_metadata(&mut body, &before.value()?, absent_metadata);
             let at = ResourcePath::object(resource, &namespace, &name);
             api.update(at, body.into(), options).await
         }
@@ -277,14 +296,17 @@ async fn write_over(
     Ok(written?)
 }
 
-/// Retains the metadata that an apply does not change: resourceVersion, finalizers, and
-/// labels and annotations that the file does not set.
-fn retain_metadata(policy: &mut Value, before: &Value) {
+/// Retains the metadata that an apply does not change: resourceVersion, finalizers, and of the labels
+/// and annotations that the document does not set those that stay.
+fn retain_metadata(policy: &mut Value, before: &Value, absent_metadata: AbsentMetadata) {
     let (new, old) = (&mut policy["metadata"], &before["metadata"]);
     new["resourceVersion"] = old["resourceVersion"].clone();
     new["finalizers"] = old["finalizers"].clone();
     for marks in ["labels", "annotations"] {
         let mut merged = old[marks].as_object().cloned().unwrap_or_default();
+        if absent_metadata == AbsentMetadata::IsRemoved {
+            merged.retain(|key, _| policies::is_server_metadata(marks, key));
+        }
         merged.extend(new[marks].as_object().cloned().unwrap_or_default());
         new[marks] = Value::Object(merged);
     }

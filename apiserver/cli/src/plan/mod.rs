@@ -22,14 +22,15 @@ use karmada_api::FeatureGates;
 use machinery::Object;
 use serde_json::{Value, json};
 
-use crate::field_differences::field_differences;
+use crate::field_differences::document_differences;
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::scheduler_flags::SchedulerFlagValues;
 use crate::{feature_gate_flags, output, scheduler_flags};
+pub(crate) use inputs::AbsentMetadata;
 use inputs::ChangedObject;
 pub(crate) use policies::{DefaultPolicyNamespace, PlannedDocuments};
-pub use policies::{parse_policy, policy_document, policy_kind, policy_manifest};
+pub use policies::{manifest_of_kind, parse_policy, policy_document, policy_kind, policy_manifest};
 use report::{PlanReport, TemplatePlacementReport};
 use rollout_policies::RolloutPolicyChanges;
 use template_report::TemplateChangeReport;
@@ -97,6 +98,7 @@ async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
             flag: arguments.namespace.as_deref(),
             default: &namespace,
         },
+        absent_metadata: AbsentMetadata::Stays,
         scheduling: &scheduling,
         gates,
     };
@@ -113,6 +115,7 @@ async fn plan(arguments: &PlanArgs) -> anyhow::Result<usize> {
 #[derive(Clone, Copy)]
 pub(crate) struct PlanSettings<'a> {
     pub(crate) namespace: DefaultPolicyNamespace<'a>,
+    pub(crate) absent_metadata: AbsentMetadata,
     pub(crate) scheduling: &'a SchedulerFlagValues,
     pub(crate) gates: FeatureGates,
 }
@@ -123,6 +126,7 @@ pub struct PlannedPolicies {
     /// The policies with their namespaces.
     policies: Vec<Value>,
     has_rollout_policies: bool,
+    absent_metadata: AbsentMetadata,
     /// Each with the policy that it replaces.
     changes: Vec<ChangedObject>,
     pub report: PlanReport,
@@ -145,7 +149,12 @@ pub(crate) async fn plan_documents(
     let mut report = PlanReport::default();
     let mut changes = Vec::new();
     if !policies.is_empty() {
-        let inputs = inputs::collect_inputs(&*api, policies.clone(), settings.gates);
+        let inputs = inputs::collect_inputs(
+            &*api,
+            policies.clone(),
+            settings.absent_metadata,
+            settings.gates,
+        );
         let inputs = Box::pin(inputs).await?;
         report = report::plan_report(&inputs, settings.scheduling, settings.gates);
         changes = inputs.changes;
@@ -158,6 +167,7 @@ pub(crate) async fn plan_documents(
     Ok(PlannedPolicies {
         api,
         has_rollout_policies,
+        absent_metadata: settings.absent_metadata,
         policies,
         changes,
         report,
@@ -167,7 +177,7 @@ pub(crate) async fn plan_documents(
 impl PlannedPolicies {
     /// All that is planned, what it replaces, and all that it would do.
     pub fn content(&self) -> anyhow::Result<String> {
-        let replaced: anyhow::Result<Vec<Value>> = self.changes.iter().map(spec_before).collect();
+        let replaced: anyhow::Result<Vec<Value>> = self.changes.iter().map(policy_before).collect();
         Ok(json!([self.policies, replaced?, self.report.lines(true)]).to_string())
     }
 
@@ -177,13 +187,12 @@ impl PlannedPolicies {
         self.report.changes.is_empty() && !self.has_rollout_policies
     }
 
-    /// The fields of specs that change, each as `path: old -> new`.
+    /// The fields, labels and annotations of policies that change, each as `path: old -> new`.
     pub fn differences(&self) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
         for change in &self.changes {
-            let before = json!({"spec": spec_before(change)?});
-            let after = json!({"spec": change.after.value()?["spec"].take()});
-            let differences = field_differences(&before, &after);
+            let after = policy_document(&change.after)?;
+            let differences = document_differences(&policy_before(change)?, &after);
             lines.extend(differences.iter().map(ToString::to_string));
         }
         Ok(lines)
@@ -200,7 +209,9 @@ impl PlannedPolicies {
         let mut lines = Vec::new();
         for (policy, change) in self.policies.iter().zip(&self.changes) {
             let before = change.before.as_ref();
-            let after = inputs::write_policy(&*self.api, policy.clone(), before).await?;
+            let after =
+                inputs::write_policy(&*self.api, policy.clone(), before, self.absent_metadata)
+                    .await?;
             let outcome = match before {
                 Some(_) => "configured",
                 None => "created",
@@ -212,13 +223,13 @@ impl PlannedPolicies {
     }
 }
 
-/// The spec of the policy that is replaced; null if there is none.
-fn spec_before(change: &ChangedObject) -> anyhow::Result<Value> {
-    let before = change.before.as_ref().map(Object::value).transpose()?;
-    Ok(before.map_or(Value::Null, |mut value| value["spec"].take()))
+/// The policy that is replaced; null if there is none.
+fn policy_before(change: &ChangedObject) -> anyhow::Result<Value> {
+    let before = change.before.as_ref().map(policy_document).transpose()?;
+    Ok(before.unwrap_or_default())
 }
 
-/// Plans one policy, which names its namespace, with Karmada's defaults of the flags for scheduling
+/// Plans one whole policy, which names its namespace, with Karmada's defaults of the flags for scheduling
 /// and of feature gates.
 pub async fn plan_policy(api: Arc<dyn Api>, policy: Value) -> anyhow::Result<PlannedPolicies> {
     let documents = PlannedDocuments {
@@ -230,6 +241,7 @@ pub async fn plan_policy(api: Arc<dyn Api>, policy: Value) -> anyhow::Result<Pla
             flag: None,
             default: "",
         },
+        absent_metadata: AbsentMetadata::IsRemoved,
         scheduling: &SchedulerFlagValues::default(),
         gates: FeatureGates::default(),
     };

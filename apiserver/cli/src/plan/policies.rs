@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::manifest_files;
 
+const POLICY_VERSION: &str = "policy.karmada.io/v1alpha1";
 const POLICY_KIND: &str = "PropagationPolicy";
 const CLUSTER_POLICY_KIND: &str = "ClusterPropagationPolicy";
 /// The labels and annotations of policies that the server and tools write.
@@ -71,13 +72,24 @@ pub fn parse_policy(text: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// A policy in YAML, as [`policy_document`] has it.
+/// A propagation policy in YAML, as [`policy_document`] has it.
 pub fn policy_manifest(policy: &Object) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(&policy_document(policy)?)?)
 }
 
-/// A policy as its owner would write it: without what servers and tools keep in it.
+/// A policy of any kind in YAML, as its owner would write it.
+pub fn manifest_of_kind(policy: &Object, api_version: &str, kind: &str) -> anyhow::Result<String> {
+    let document = owner_document(policy, api_version, kind)?;
+    Ok(serde_saphyr::to_string(&document)?)
+}
+
+/// A propagation policy as its owner would write it.
 pub fn policy_document(policy: &Object) -> anyhow::Result<Value> {
+    owner_document(policy, POLICY_VERSION, policy_kind(policy.namespace()))
+}
+
+/// A policy without what servers and tools keep in it.
+fn owner_document(policy: &Object, api_version: &str, kind: &str) -> anyhow::Result<Value> {
     let mut value = policy.value()?;
     let metadata = &value["metadata"];
     let mut own = json!({});
@@ -86,19 +98,25 @@ pub fn policy_document(policy: &Object) -> anyhow::Result<Value> {
             own[field] = field_value.clone();
         }
     }
-    for (field, keys) in SERVER_METADATA {
+    for (field, _) in SERVER_METADATA {
         let Some(Value::Object(entries)) = own.get_mut(field) else {
             continue;
         };
-        entries.retain(|key, _| !keys.contains(&key.as_str()));
+        entries.retain(|key, _| !is_server_metadata(field, key));
         if entries.is_empty()
             && let Some(own) = own.as_object_mut()
         {
             own.remove(field);
         }
     }
-    Ok(json!({"apiVersion": "policy.karmada.io/v1alpha1",
-        "kind": policy_kind(policy.namespace()), "metadata": own, "spec": value["spec"].take()}))
+    let spec = value["spec"].take();
+    Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": own, "spec": spec}))
+}
+
+/// Whether a key of the labels or annotations of a policy is one that the server or a tool keeps there.
+pub(super) fn is_server_metadata(field: &str, key: &str) -> bool {
+    let mut fields = SERVER_METADATA.iter();
+    fields.any(|(other, keys)| *other == field && keys.contains(&key))
 }
 
 /// The kind of the policies of a namespace; of cluster policies for an empty one.
@@ -136,8 +154,7 @@ fn is_rollout_policy(document: &Value) -> bool {
 fn check_document(policy: &Value) -> anyhow::Result<()> {
     let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
-    let is_policy = matches!(kind, POLICY_KIND | CLUSTER_POLICY_KIND)
-        && version == "policy.karmada.io/v1alpha1";
+    let is_policy = matches!(kind, POLICY_KIND | CLUSTER_POLICY_KIND) && version == POLICY_VERSION;
     if !is_template(policy) && !is_policy && !is_rollout_policy(policy) {
         bail!(
             "{kind:?} of {version:?} is no policy that moves templates or stages their changes; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1, RolloutPolicies and ClusterRolloutPolicies of rollout.flotilla.io/v1alpha1, and templates, are supported"

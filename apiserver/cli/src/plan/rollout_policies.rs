@@ -9,7 +9,7 @@ use karmada_api::rollout::{CLUSTER_ROLLOUT_POLICIES, ROLLOUT_POLICIES};
 use machinery::Object;
 use serde_json::Value;
 
-use super::inputs::{ChangedObject, replace_changed, write_object};
+use super::inputs::{AbsentMetadata, ChangedObject, preview_object, replace_changed};
 use super::policies::{self, DefaultPolicyNamespace};
 use crate::object_lists::list_all;
 
@@ -46,7 +46,9 @@ impl RolloutPolicyChanges {
                 true => &CLUSTER_ROLLOUT_POLICIES,
                 false => &ROLLOUT_POLICIES,
             };
-            changes.push(write_object(api, resource, document, "policy").await?);
+            changes.push(
+                preview_object(api, resource, document, AbsentMetadata::Stays, "policy").await?,
+            );
         }
         Ok(Self(changes))
     }

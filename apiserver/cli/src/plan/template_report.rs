@@ -4,6 +4,7 @@ use karmada_api::rollout::RolloutStatus;
 use serde::Serialize;
 
 use crate::printers::{format_table, single_line};
+use crate::rollout::RevisionDifference;
 
 /// The effect of a changed template on its clusters.
 #[derive(Debug, Default, Serialize)]
@@ -46,16 +47,6 @@ pub(crate) struct PlannedCluster {
     pub(crate) then: String,
     pub(crate) gets_change: bool,
     pub(crate) reason: String,
-}
-
-/// How the change differs from what some clusters have.
-#[derive(Debug, Serialize)]
-pub(crate) struct RevisionDifference {
-    /// Empty if changes of the template are not staged.
-    pub(crate) revision: String,
-    pub(crate) clusters: Vec<String>,
-    /// Each as `path: old -> new`.
-    pub(crate) fields: Vec<String>,
 }
 
 impl TemplateChangeReport {

@@ -1,11 +1,8 @@
 //! Plans the changes of templates: which clusters would get the new revision first, and what it
 //! changes in each.
 
-use std::collections::BTreeMap;
-
 use ::rollout::{
-    CONTROLLER_REVISIONS, RolloutPreview, RolloutPreviewInput, preview_rollout, revision_template,
-    selected_policy_name, verified_content,
+    RolloutPreview, RolloutPreviewInput, preview_rollout, revision_template, selected_policy_name,
 };
 use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
@@ -20,13 +17,13 @@ use machinery::{Gvk, Object};
 use overrides::CandidateOverridePolicies;
 use serde_json::Value;
 
-use super::inputs::{ChangedObject, write_object};
+use super::inputs::{AbsentMetadata, ChangedObject, preview_object};
 use super::policies::DefaultPolicyNamespace;
 use super::rollout_policies::RolloutPolicyChanges;
-use super::template_report::{PlannedCluster, RevisionDifference, TemplateChangeReport};
-use crate::field_differences::field_differences;
+use super::template_report::{PlannedCluster, TemplateChangeReport};
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides};
-use crate::rollout::reason_text;
+use crate::rollout::revision_differences::{changed_fields, template_differences};
+use crate::rollout::{ClustersByRevision, RevisionDifference, reason_text};
 
 /// A template before and after its change, with the binding that it has.
 struct ChangedTemplate<'a> {
@@ -65,7 +62,14 @@ pub(super) async fn plan_templates(
             );
         }
         namespace.set_namespace(&mut document)?;
-        let change = write_object(api, &resource.resource, document, "template").await?;
+        let change = preview_object(
+            api,
+            &resource.resource,
+            document,
+            AbsentMetadata::Stays,
+            "template",
+        )
+        .await?;
         let template = ChangedTemplate::read(api, &interpreter, resource, change).await?;
         reports.push(plan_template(api, &template, &clusters, stagings).await?);
     }
@@ -232,32 +236,17 @@ async fn add_differences(
     binding: &Object,
     report: &mut TemplateChangeReport,
 ) -> anyhow::Result<()> {
-    let mut by_revision: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut by_revision = ClustersByRevision::new();
     for cluster in report.clusters.iter().filter(|c| !c.now.is_empty()) {
         by_revision
-            .entry(&cluster.now)
+            .entry(cluster.now.clone())
             .or_default()
             .push(cluster.name.clone());
     }
-    let mut differences = Vec::new();
     let changed = revision_template(template.tree.clone());
-    for (revision, clusters) in by_revision {
-        let at = ResourcePath::object(&CONTROLLER_REVISIONS, binding.namespace(), revision);
-        let object = api.get(at).await?;
-        let content = verified_content(binding.name(), &object).map_err(anyhow::Error::msg)?;
-        differences.push(RevisionDifference {
-            revision: revision.to_owned(),
-            clusters,
-            fields: changed_fields(&content["template"], &changed),
-        });
-    }
-    report.differences = differences;
+    let key = (binding.namespace(), binding.name());
+    report.differences = template_differences(api, key, &changed, by_revision).await?;
     Ok(())
-}
-
-fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
-    let differences = field_differences(before, after);
-    differences.iter().map(ToString::to_string).collect()
 }
 
 impl TemplateChangeReport {

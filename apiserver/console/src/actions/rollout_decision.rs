@@ -3,15 +3,23 @@
 use anyhow::Context;
 use async_trait::async_trait;
 use flotilla_cli::rollout::decisions::{ApprovalTarget, StagedTemplate};
-use flotilla_cli::rollout::patch_rollout;
-use karmada_api::rollout::{RolloutPhase, RolloutStatus};
+use flotilla_cli::rollout::{
+    ClustersByRevision, RevisionDifference, patch_rollout, revision_differences,
+};
+use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus};
 use maud::{Markup, html};
 
 use super::planned_action::{ActionPlan, ActionSubject, PlannedAction};
+use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::ObjectKey;
-use crate::pages::{WorkloadView, workload_path};
+use crate::pages::{WorkloadView, counted, notice, workload_path};
 use crate::session::text_digest;
+
+/// Revisions with which the target is compared.
+const MAX_REVISIONS: usize = 5;
+/// Clusters of a revision that are named.
+const MAX_NAMED_CLUSTERS: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DecisionKind {
@@ -31,11 +39,26 @@ impl RolloutDecision {
         Self { key, kind }
     }
 
-    fn effect(&self, status: &RolloutStatus) -> Markup {
+    async fn effect(&self, console: &Console, status: &RolloutStatus) -> Markup {
         match &self.kind {
-            DecisionKind::Approve(stage) => approval_effect(status, stage),
+            DecisionKind::Approve(stage) => {
+                let differences = self.differences(console, status, stage).await;
+                approval_effect(status, stage, differences)
+            }
             kind => pause_effect(status, *kind == DecisionKind::Pause),
         }
+    }
+
+    /// What the target revision changes in the waiting clusters of a stage.
+    async fn differences(
+        &self,
+        console: &Console,
+        status: &RolloutStatus,
+        stage: &str,
+    ) -> anyhow::Result<Vec<RevisionDifference>> {
+        let (namespace, binding) = &self.key;
+        let (target, revisions) = (&status.target_revision, present_revisions(status, stage));
+        revision_differences(&*console.api, (namespace, binding), target, revisions).await
     }
 
     fn warnings(&self, status: &RolloutStatus) -> Vec<String> {
@@ -105,7 +128,7 @@ impl PlannedAction for RolloutDecision {
         };
         Ok(Some(ActionPlan {
             version: text_digest(&staged.content_of(&change)?),
-            effect: self.effect(&status),
+            effect: self.effect(console, &status).await,
             warnings: self.warnings(&status),
             write: Box::pin(async move {
                 Ok(patch_rollout(&*console.api, &rollout, change.patch).await?)
@@ -129,14 +152,60 @@ fn is_running(phase: RolloutPhase) -> bool {
     matches!(phase, RolloutPhase::Updating | RolloutPhase::Soaking)
 }
 
-fn approval_effect(status: &RolloutStatus, stage: &str) -> Markup {
+/// The clusters of a stage that have not begun.
+fn waiting_clusters<'a>(status: &'a RolloutStatus, stage: &str) -> Vec<&'a ClusterRolloutStatus> {
     let stages = status.stages.iter().filter(|other| other.name == stage);
     let clusters = stages.flat_map(|stage| &stage.clusters);
-    let waiting = clusters.filter(|cluster| is_waiting(cluster.phase));
-    let waiting: Vec<&str> = waiting.map(|cluster| &*cluster.name).collect();
+    clusters.filter(|c| is_waiting(c.phase)).collect()
+}
+
+/// The first revisions that the waiting clusters of a stage have.
+fn present_revisions(status: &RolloutStatus, stage: &str) -> ClustersByRevision {
+    let mut revisions = ClustersByRevision::new();
+    for cluster in waiting_clusters(status, stage) {
+        let has_entry = revisions.contains_key(&cluster.revision);
+        if !cluster.revision.is_empty() && (has_entry || revisions.len() < MAX_REVISIONS) {
+            let clusters = revisions.entry(cluster.revision.clone()).or_default();
+            clusters.push(cluster.name.clone());
+        }
+    }
+    revisions
+}
+
+fn approval_effect(
+    status: &RolloutStatus,
+    stage: &str,
+    differences: anyhow::Result<Vec<RevisionDifference>>,
+) -> Markup {
+    let waiting = waiting_clusters(status, stage).into_iter();
+    let names: Vec<&str> = waiting.map(|cluster| &*cluster.name).collect();
     html! {
         p { "The revision " code { (status.target_revision) } " may go to these clusters of the stage " strong { (stage) } ":" }
-        (cluster_list(&waiting))
+        (cluster_list(&names))
+        @match differences {
+            Ok(differences) => { @for difference in &differences { (difference_list(difference)) } }
+            Err(error) => (notice("warn", "What it changes cannot be shown", &clipped(&format!("{error:#}")))),
+        }
+    }
+}
+
+/// What clusters with one revision get.
+fn difference_list(difference: &RevisionDifference) -> Markup {
+    let named = difference.clusters.iter().take(MAX_NAMED_CLUSTERS);
+    let named: Vec<&str> = named.map(String::as_str).collect();
+    let further = difference.clusters.len() - named.len();
+    html! {
+        h3 {
+            "In " (named.join(", "))
+            @if further > 0 { " and " (counted(further, "further cluster")) }
+            ", which " @if further + named.len() == 1 { "has " } @else { "have " }
+            code { (difference.revision) }
+        }
+        @if difference.fields.is_empty() {
+            p .muted { "Its content stays the same." }
+        } @else {
+            ul .differences { @for field in &difference.fields { li { code { (field) } } } }
+        }
     }
 }
 

@@ -15,13 +15,13 @@ pub(crate) static AUTOSCALERS: [ListedResource; 2] = [
     ListedResource {
         resource: &FEDERATED_HPAS,
         kind: KIND,
-        has_page: false,
+        pages: None,
         project: |object, _| autoscaler_row(object),
     },
     ListedResource {
         resource: &CRON_FEDERATED_HPAS,
         kind: CRON_KIND,
-        has_page: false,
+        pages: None,
         project: |object, _| cron_row(object),
     },
 ];

@@ -1,7 +1,10 @@
 //! A cluster as it is shown.
 
-use karmada_api::Cluster;
+use std::sync::Arc;
+
 use karmada_api::cluster::Taint;
+use karmada_api::{Cluster, ClusterAttributes};
+use machinery::object::Label;
 use machinery::{Object, Quantity};
 
 use crate::clipped_text::clipped;
@@ -17,6 +20,8 @@ pub(crate) struct ClusterRow {
     pub(crate) is_pull: bool,
     pub(crate) provider: String,
     pub(crate) region: String,
+    pub(crate) zones: Vec<String>,
+    pub(crate) labels: Arc<[Label]>,
     pub(crate) taints: Vec<Taint>,
     /// Ready nodes and all of them.
     pub(crate) nodes: Option<(i64, i64)>,
@@ -70,6 +75,8 @@ impl ClusterRow {
             is_pull: spec.sync_mode == "Pull",
             provider: spec.provider.clone(),
             region: spec.region.clone(),
+            zones: spec.zones.clone(),
+            labels: Arc::clone(&object.meta().labels),
             taints: spec.taints.clone(),
             nodes: status
                 .node_summary
@@ -78,5 +85,16 @@ impl ClusterRow {
             memory: share("memory"),
             pods: share("pods"),
         })
+    }
+
+    /// The fields that affinities match.
+    pub(crate) fn attributes(&self) -> ClusterAttributes<'_> {
+        ClusterAttributes {
+            name: &self.name,
+            labels: &self.labels,
+            provider: &self.provider,
+            region: &self.region,
+            zones: &self.zones,
+        }
     }
 }

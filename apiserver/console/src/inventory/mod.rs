@@ -25,7 +25,11 @@ use tokio::sync::watch;
 
 pub(crate) use autoscaler_rows::AUTOSCALERS;
 pub(crate) use cluster_row::{ClusterRow, ResourceShare};
-pub(crate) use policy_rows::{POLICY_KINDS, describe_placement, describe_selector};
+pub(crate) use policy_rows::{
+    OVERRIDE_KINDS, OVERRIDE_PAGES, POLICY_KINDS, POLICY_PAGES, ROLLOUT_POLICY_KINDS,
+    ROLLOUT_POLICY_PAGES, describe_affinity, describe_placement, describe_selector,
+    rollout_policy_text,
+};
 pub(crate) use projection::ObjectKey;
 use projection::{Projection, ProjectionSink};
 pub(crate) use quota_rows::QUOTA_LIST;
@@ -53,7 +57,12 @@ pub(crate) struct Inventory {
 pub(crate) struct ClusterLoad {
     pub(crate) workloads: usize,
     pub(crate) replicas: i64,
+    /// Templates that are evicted from it.
+    pub(crate) evictions: usize,
 }
+
+/// How many rollouts of a policy are in each state, by the namespace and the text of the policy.
+pub(crate) type RolloutStates = HashMap<(String, Box<str>), BTreeMap<String, usize>>;
 
 /// The templates that a policy has claimed, and how many of them each cluster has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,6 +170,12 @@ impl Inventory {
         self.rollouts.read(|rows| rows.get(key).cloned())
     }
 
+    /// Calls `visit` with each rollout, by namespace and name of its binding.
+    pub(crate) fn visit_rollouts(&self, mut visit: impl FnMut(&ObjectKey, &Arc<RolloutRow>)) {
+        self.rollouts
+            .read(|rows| rows.iter().for_each(|(key, row)| visit(key, row)));
+    }
+
     /// The claims of each policy, by [`policy_text`].
     pub(crate) fn claims(&self) -> HashMap<Arc<str>, PolicyClaims> {
         let mut claims: HashMap<Arc<str>, PolicyClaims> = HashMap::new();
@@ -175,6 +190,16 @@ impl Inventory {
         claims
     }
 
+    /// The rollouts of each rollout policy, which [`rollout_policy_text`] names.
+    pub(crate) fn staged(&self) -> RolloutStates {
+        let mut staged = RolloutStates::new();
+        self.visit_rollouts(|key, row| {
+            let states = staged.entry((row.policy_namespace(key).to_owned(), row.policy.clone()));
+            *states.or_default().entry(row.state.clone()).or_default() += 1;
+        });
+        staged
+    }
+
     pub(crate) fn loads(&self) -> HashMap<Arc<str>, ClusterLoad> {
         let mut loads: HashMap<Arc<str>, ClusterLoad> = HashMap::new();
         self.visit_workloads(|_, row| {
@@ -182,6 +207,12 @@ impl Inventory {
                 let load = loads.entry(Arc::clone(cluster)).or_default();
                 load.workloads += 1;
                 load.replicas = load.replicas.saturating_add(*replicas);
+            }
+            for eviction in &row.evictions {
+                loads
+                    .entry(Arc::clone(&eviction.cluster))
+                    .or_default()
+                    .evictions += 1;
             }
         });
         loads

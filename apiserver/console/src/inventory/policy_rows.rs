@@ -8,50 +8,70 @@ use karmada_api::rollout::{CLUSTER_ROLLOUT_POLICIES, ROLLOUT_POLICIES};
 use karmada_api::{OverridePolicy, Placement, PropagationPolicy, RolloutPolicy};
 use machinery::Object;
 
+use super::projection::ObjectKey;
 use super::resource_row::{ListedResource, ResourceRow, RowCell, abbreviated};
 
 /// The names of clusters that a line has.
 const MAX_NAMES: usize = 5;
 
-/// The kinds of policies.
-pub(crate) static POLICY_KINDS: [ListedResource; 6] = [
+/// The first segments of the paths of policies.
+pub(crate) const POLICY_PAGES: &str = "policies";
+pub(crate) const OVERRIDE_PAGES: &str = "overridepolicies";
+pub(crate) const ROLLOUT_POLICY_PAGES: &str = "rolloutpolicies";
+
+pub(crate) static POLICY_KINDS: [ListedResource; 2] = [
     ListedResource {
         resource: &CLUSTER_POLICIES,
         kind: "ClusterPropagationPolicy",
-        has_page: true,
+        pages: Some(POLICY_PAGES),
         project: |object, _| policy_row(object),
     },
     ListedResource {
         resource: &POLICIES,
         kind: "PropagationPolicy",
-        has_page: true,
+        pages: Some(POLICY_PAGES),
         project: |object, _| policy_row(object),
     },
+];
+
+pub(crate) static OVERRIDE_KINDS: [ListedResource; 2] = [
     ListedResource {
         resource: &CLUSTER_OVERRIDES,
         kind: "ClusterOverridePolicy",
-        has_page: false,
+        pages: Some(OVERRIDE_PAGES),
         project: |object, _| override_row(object, "ClusterOverridePolicy"),
     },
     ListedResource {
         resource: &OVERRIDES,
         kind: "OverridePolicy",
-        has_page: false,
+        pages: Some(OVERRIDE_PAGES),
         project: |object, _| override_row(object, "OverridePolicy"),
     },
+];
+
+pub(crate) static ROLLOUT_POLICY_KINDS: [ListedResource; 2] = [
     ListedResource {
         resource: &CLUSTER_ROLLOUT_POLICIES,
         kind: "ClusterRolloutPolicy",
-        has_page: false,
+        pages: Some(ROLLOUT_POLICY_PAGES),
         project: |object, _| rollout_row(object, "ClusterRolloutPolicy"),
     },
     ListedResource {
         resource: &ROLLOUT_POLICIES,
         kind: "RolloutPolicy",
-        has_page: false,
+        pages: Some(ROLLOUT_POLICY_PAGES),
         project: |object, _| rollout_row(object, "RolloutPolicy"),
     },
 ];
+
+/// The kind and the name of a rollout policy, as statuses of rollouts name it.
+pub(crate) fn rollout_policy_text((namespace, name): &ObjectKey) -> String {
+    let kind = match namespace.as_str() {
+        "" => "ClusterRolloutPolicy",
+        _ => "RolloutPolicy",
+    };
+    format!("{kind}/{name}")
+}
 
 fn policy_row(object: &Object) -> Option<ResourceRow> {
     let spec = &object.decode::<PropagationPolicy>().ok()?.spec;
@@ -170,7 +190,8 @@ pub(crate) fn describe_placement(placement: &Placement) -> Vec<String> {
     lines
 }
 
-fn describe_affinity(affinity: &ClusterAffinity) -> String {
+/// The clusters of an affinity, in words.
+pub(crate) fn describe_affinity(affinity: &ClusterAffinity) -> String {
     if affinity.is_nowhere() {
         return "nowhere".to_owned();
     }

@@ -13,7 +13,7 @@ const KIND: &str = "FederatedResourceQuota";
 pub(crate) static QUOTA_LIST: [ListedResource; 1] = [ListedResource {
     resource: &QUOTAS,
     kind: KIND,
-    has_page: false,
+    pages: None,
     project: |object, _| quota_row(object),
 }];
 

@@ -15,8 +15,8 @@ const MAX_LINES: usize = 4;
 pub(crate) struct ListedResource {
     pub(crate) resource: &'static Gvr,
     pub(crate) kind: &'static str,
-    /// Whether each object has a page.
-    pub(crate) has_page: bool,
+    /// The first segment of the paths of the objects' pages, if they have some.
+    pub(crate) pages: Option<&'static str>,
     pub(super) project: ProjectFunc<ResourceRow>,
 }
 

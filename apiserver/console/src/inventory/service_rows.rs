@@ -20,13 +20,13 @@ pub(crate) static SHARED_SERVICES: [ListedResource; 3] = [
     ListedResource {
         resource: &MULTI_CLUSTER_SERVICES,
         kind: MULTI_CLUSTER_SERVICE,
-        has_page: false,
+        pages: None,
         project: |object, _| multi_cluster_row(object),
     },
     ListedResource {
         resource: &SERVICE_EXPORTS,
         kind: SERVICE_EXPORT,
-        has_page: false,
+        pages: None,
         project: |object, _| {
             let cells = [
                 "exported",
@@ -39,7 +39,7 @@ pub(crate) static SHARED_SERVICES: [ListedResource; 3] = [
     ListedResource {
         resource: &SERVICE_IMPORTS,
         kind: SERVICE_IMPORT,
-        has_page: false,
+        pages: None,
         project: |object, _| {
             let cells = [
                 "imported",

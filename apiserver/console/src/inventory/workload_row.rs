@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use karmada_api::binding::PLACED_NOWHERE;
+use karmada_api::binding::{GracefulEvictionTask, PLACED_NOWHERE, ResourceBindingStatus};
 use karmada_api::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 use karmada_api::{ResourceBinding, Rollout};
 use machinery::Object;
@@ -51,12 +51,43 @@ pub(crate) struct WorkloadRow {
     /// Whether its replicas are scheduled; other objects are in a cluster or not.
     pub(crate) is_workload: bool,
     pub(crate) targets: Box<[(Arc<str>, i64)]>,
+    /// The clusters that it is evicted from.
+    pub(crate) evictions: Box<[Eviction]>,
     /// The policy that has claimed it, as [`policy_text`] names it.
     pub(crate) policy: Option<Arc<str>>,
     pub(crate) health: WorkloadHealth,
     /// The text in which a search looks, in lower case.
     pub(crate) search_text: Box<str>,
     pub(crate) revision: u64,
+}
+
+/// A cluster in which a template is no longer placed, and stays until it runs elsewhere.
+#[derive(Debug)]
+pub(crate) struct Eviction {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) reason: Box<str>,
+    /// RFC 3339; empty until its controller has seen it.
+    pub(crate) since: Box<str>,
+    /// The health that its Work reports; `None`: the Work has not reported or is being deleted.
+    pub(crate) health: Option<Box<str>>,
+}
+
+impl Eviction {
+    fn new(
+        task: &GracefulEvictionTask,
+        status: &ResourceBindingStatus,
+        names: &mut NamePool,
+    ) -> Self {
+        let cluster = &task.from_cluster;
+        let mut statuses = status.aggregated_status.iter();
+        let item = statuses.find(|item| item.cluster_name == *cluster);
+        Self {
+            cluster: names.get(cluster),
+            reason: task.reason.as_str().into(),
+            since: task.creation_timestamp.clone().unwrap_or_default().into(),
+            health: item.map(|item| item.health.as_str().into()),
+        }
+    }
 }
 
 impl WorkloadRow {
@@ -66,6 +97,9 @@ impl WorkloadRow {
         let targets = binding.spec.targets().into_iter();
         let targets = targets.map(|target| (names.get(&target.name), target.replicas));
         let targets = targets.collect();
+        let evictions = binding.spec.graceful_eviction_tasks.iter();
+        let evictions = evictions.map(|task| Eviction::new(task, &binding.status, names));
+        let evictions = evictions.collect();
         let search_text = format!("{}/{} {}", object.namespace(), resource.name, resource.kind);
         Some(Self {
             kind: names.get(&resource.kind),
@@ -73,11 +107,17 @@ impl WorkloadRow {
             replicas: binding.spec.replicas,
             is_workload: binding.spec.is_workload(),
             targets,
+            evictions,
             policy: claiming_policy(&binding).map(|policy| names.get(&policy)),
             health: health(&binding),
             search_text: search_text.to_lowercase().into(),
             revision: object.revision(),
         })
+    }
+
+    /// Its eviction from a cluster, if it is evicted from there.
+    pub(crate) fn eviction_from(&self, cluster: &str) -> Option<&Eviction> {
+        self.evictions.iter().find(|e| *e.cluster == *cluster)
     }
 
     pub(crate) fn is_in(&self, cluster: &str) -> bool {
@@ -132,6 +172,8 @@ fn health(binding: &ResourceBinding) -> WorkloadHealth {
 
 #[derive(Debug)]
 pub(crate) struct RolloutRow {
+    /// The kind and the name of the policy, such as `RolloutPolicy/web`.
+    pub(crate) policy: Box<str>,
     pub(crate) state: String,
     pub(crate) stage: String,
     pub(crate) progress: String,
@@ -142,11 +184,22 @@ impl RolloutRow {
     pub(super) fn new(object: &Object) -> Option<Self> {
         let rollout = object.decode::<Rollout>().ok()?;
         let status = rollout.status.as_ref()?;
+        // The uid and the generation of the policy follow.
+        let policy = status.policy.split(' ').next().unwrap_or_default();
         Some(Self {
+            policy: policy.into(),
             state: status.state.clone(),
             stage: status.stage.clone(),
             progress: status.progress.clone(),
             revision: object.revision(),
         })
+    }
+
+    /// The namespace of its policy.
+    pub(crate) fn policy_namespace<'a>(&self, key: &'a ObjectKey) -> &'a str {
+        match self.policy.starts_with("RolloutPolicy/") {
+            true => &key.0,
+            false => "",
+        }
     }
 }

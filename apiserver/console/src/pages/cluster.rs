@@ -8,14 +8,13 @@ use karmada_api::resources::CLUSTERS;
 use maud::{Markup, html};
 
 use super::bars::share_bar;
+use super::cluster_contents::cluster_contents;
 use super::fleet::{location, mode, nodes, readiness, taints};
 use super::layout::{Navigation, PageParts};
-use super::markup::{badge, bytes, cluster_path, cores, counted, empty_state, notice, units};
-use super::workload_list::{placed_workloads, workload_table};
+use super::markup::{badge, bytes, cluster_path, cores, notice, units};
 use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::ClusterRow;
-use crate::query::Link;
 
 /// Conditions that are shown.
 const MAX_CONDITIONS: usize = 50;
@@ -44,6 +43,7 @@ pub(super) async fn content(console: &Console, name: &str) -> anyhow::Result<Mar
     let cluster = console.api.get(at).await?.decode::<Cluster>()?;
     let row = console.inventory.cluster(name);
     let row = row.context("the cluster is not listed yet; load the page again")?;
+    let contents = cluster_contents(console, name).await;
     Ok(html! {
         div .heading.subject {
             h1 title=(name) { (name) " " (readiness(&row)) }
@@ -61,7 +61,7 @@ pub(super) async fn content(console: &Console, name: &str) -> anyhow::Result<Mar
             (facts_section(&row, &cluster))
         }
         (conditions_section(&cluster))
-        (placed_section(console, name))
+        (contents)
     })
 }
 
@@ -135,27 +135,6 @@ fn conditions_section(cluster: &Cluster) -> Markup {
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-fn placed_section(console: &Console, name: &str) -> Markup {
-    let loads = console.inventory.loads();
-    let load = loads.get(name).copied().unwrap_or_default();
-    let rows = placed_workloads(console, name.to_owned());
-    let all = Link {
-        path: &["workloads"],
-        parameters: &[("cluster", name)],
-    };
-    html! {
-        section aria-labelledby="placed" {
-            h2 #placed { "Placed there" }
-            @if rows.is_empty() {
-                (empty_state("Nothing", &html! { "No template is placed on this cluster." }))
-            } @else {
-                p .summary { a href=(all) { (counted(load.workloads, "workload")) } }
-                (workload_table(&rows))
             }
         }
     }

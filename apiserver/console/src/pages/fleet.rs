@@ -107,6 +107,7 @@ fn placed(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
     html! {
         a .nowrap href=(link) { (counted(load.workloads, "workload")) }
         @if load.replicas > 0 { ", " span .muted.nowrap { (replica_count(load.replicas)) } }
+        @if load.evictions > 0 { ", " span .muted.nowrap { (load.evictions) " leaving" } }
     }
 }
 

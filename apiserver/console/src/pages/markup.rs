@@ -3,7 +3,7 @@
 use machinery::Quantity;
 use maud::{Markup, html};
 
-use crate::inventory::{ObjectKey, WorkloadHealth};
+use crate::inventory::{ObjectKey, POLICY_PAGES, WorkloadHealth};
 use crate::query::Link;
 
 /// In the path, the namespace of what has none.
@@ -54,6 +54,15 @@ pub(super) fn health_badge(health: WorkloadHealth) -> Markup {
     badge(tone, health.as_str())
 }
 
+/// The tone of the health that a member reports.
+pub(super) fn health_tone(health: &str) -> &'static str {
+    match health {
+        "Healthy" => "good",
+        "Unhealthy" => "bad",
+        _ => "calm",
+    }
+}
+
 /// The tone of a state of a rollout, or of a stage, a cluster or a Job in one.
 pub(super) fn phase_tone(phase: &str) -> &'static str {
     match phase {
@@ -84,7 +93,7 @@ pub(crate) fn workload_path(
 
 /// The path of the page of a propagation policy, and of what is below it.
 pub(crate) fn policy_path(key: &ObjectKey, below: &[&str], parameters: &[(&str, &str)]) -> String {
-    object_path("policies", key, below, parameters)
+    object_path(POLICY_PAGES, key, below, parameters)
 }
 
 /// The path of the page of a cluster, and of what is below it.
@@ -94,7 +103,8 @@ pub(crate) fn cluster_path(cluster: &str, below: &[&str], parameters: &[(&str, &
     Link { path, parameters }.to_string()
 }
 
-fn object_path(
+/// The path of the page of an object of a list, and of what is below it.
+pub(super) fn object_path(
     list: &str,
     (namespace, name): &ObjectKey,
     below: &[&str],

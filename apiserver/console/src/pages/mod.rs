@@ -2,14 +2,18 @@
 
 mod bars;
 mod cluster;
+mod cluster_contents;
 mod events;
 mod fleet;
 mod health;
 mod layout;
 mod markup;
+mod override_policy;
 mod pager;
 mod policy;
+mod policy_parts;
 mod resource_list;
+mod rollout_policy;
 mod workload;
 mod workload_list;
 
@@ -18,7 +22,7 @@ use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
 use crate::console::Console;
-use crate::inventory::ObjectKey;
+use crate::inventory::{OVERRIDE_PAGES, ObjectKey, ROLLOUT_POLICY_PAGES};
 use crate::query::QueryParameters;
 use layout::PageParts;
 pub(crate) use layout::{Navigation, PageContext, action_layout};
@@ -34,6 +38,8 @@ pub(crate) enum Page {
     WorkloadList(WorkloadFilter),
     Workload { key: ObjectKey, note: String },
     Policy { key: ObjectKey, note: String },
+    OverridePolicy(ObjectKey),
+    RolloutPolicy(ObjectKey),
     Cluster { name: String, note: String },
     ResourceList(ListFilter),
     Health,
@@ -95,6 +101,10 @@ impl Page {
                 key: object_key(namespace, name),
                 note: query.get("done").to_owned(),
             },
+            [OVERRIDE_PAGES, namespace, name] => Self::OverridePolicy(object_key(namespace, name)),
+            [ROLLOUT_POLICY_PAGES, namespace, name] => {
+                Self::RolloutPolicy(object_key(namespace, name))
+            }
             ["health"] => Self::Health,
             [list] => Self::ResourceList(ListFilter::parse(list, &query)?),
             _ => return None,
@@ -124,6 +134,8 @@ impl Page {
                 workload::parts(console.inventory.template_name(key), note)
             }
             Self::Policy { key, note } => policy::parts(key, note),
+            Self::OverridePolicy(key) => override_policy::parts(key),
+            Self::RolloutPolicy(key) => rollout_policy::parts(key),
             Self::Cluster { name, note } => cluster::parts(name, note),
             Self::ResourceList(filter) => resource_list::parts(filter),
             Self::Health => health::parts(),
@@ -142,6 +154,12 @@ pub(crate) async fn render_fragment(page: &Page, console: &Console) -> Fragment 
         Page::Workload { key, .. } => Fragment::of_result(workload::content(console, key).await),
         Page::Cluster { name, .. } => Fragment::of_result(cluster::content(console, name).await),
         Page::Policy { key, .. } => Fragment::of_result(policy::content(console, key).await),
+        Page::OverridePolicy(key) => {
+            Fragment::of_result(override_policy::content(console, key).await)
+        }
+        Page::RolloutPolicy(key) => {
+            Fragment::of_result(rollout_policy::content(console, key).await)
+        }
         Page::ResourceList(filter) => Fragment::new(
             StatusCode::OK,
             &resource_list::content(console, filter).await,

@@ -8,13 +8,11 @@ use maud::{Markup, html};
 
 use super::layout::{Navigation, PageParts};
 use super::markup::{counted, empty_state, notice, policy_path};
+use super::policy_parts::{manifest_section, policy_heading, selects_section};
 use super::workload_list::{claimed_workloads, workload_table};
 use crate::console::Console;
-use crate::inventory::{ObjectKey, describe_placement, describe_selector, policy_text};
+use crate::inventory::{ObjectKey, describe_placement, policy_text};
 use crate::query::Link;
-
-/// Selectors that are shown; the manifest has all.
-const MAX_SELECTORS: usize = 50;
 
 pub(super) fn parts(key: &ObjectKey, note: &str) -> PageParts {
     PageParts {
@@ -37,38 +35,20 @@ pub(super) async fn content(console: &Console, key: &ObjectKey) -> anyhow::Resul
     let policy = console.api.get(at).await?;
     let manifest = policy_manifest(&policy)?;
     let spec = &policy.decode::<PropagationPolicy>()?.spec;
-    let further = spec.resource_selectors.len().saturating_sub(MAX_SELECTORS);
     Ok(html! {
-        div .heading.subject {
-            h1 title=(name) { (name) }
-            p .muted {
-                (policy_kind(namespace))
-                @if !namespace.is_empty() { " in " (namespace) }
-            }
-        }
+        (policy_heading(policy_kind(namespace), key))
         ul .actions aria-label="Actions" {
             li { a .button href=(policy_path(key, &["change"], &[])) { "Change" } }
         }
         div .columns {
-            section aria-labelledby="selects" {
-                h2 #selects { "Selects" }
-                ul .facts {
-                    @for selector in spec.resource_selectors.iter().take(MAX_SELECTORS) {
-                        li { (describe_selector(selector, namespace)) }
-                    }
-                }
-                @if further > 0 { p .muted { (counted(further, "further selector")) } }
-            }
+            (selects_section(&spec.resource_selectors, namespace))
             section aria-labelledby="goes-to" {
                 h2 #goes-to { "Goes to" }
                 ul .facts { @for line in describe_placement(&spec.placement) { li { (line) } } }
             }
         }
         (claimed_section(console, key))
-        section aria-labelledby="manifest" {
-            h2 #manifest { "Manifest" }
-            pre .scroll tabindex="0" { (manifest) }
-        }
+        (manifest_section(&manifest))
     })
 }
 

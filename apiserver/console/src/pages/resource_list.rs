@@ -7,13 +7,15 @@ use maud::{Markup, html};
 
 use super::bars::{percent_bar, placement_bar, share_tone};
 use super::layout::{Navigation, PageParts};
-use super::markup::{counted, empty_state, policy_path, remarks};
+use super::markup::{counted, empty_state, object_path, remarks};
 use super::pager::{PageSlice, behind_the_last, page_parameter, pager};
 use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::{
-    AUTOSCALERS, ListedResource, ObjectKey, POLICY_KINDS, PolicyClaims, QUOTA_LIST, ResourceRow,
-    ResourceShare, RowCell, SHARED_SERVICES, policy_text,
+    AUTOSCALERS, ListedResource, OVERRIDE_KINDS, OVERRIDE_PAGES, ObjectKey, POLICY_KINDS,
+    POLICY_PAGES, PolicyClaims, QUOTA_LIST, ROLLOUT_POLICY_KINDS, ROLLOUT_POLICY_PAGES,
+    ResourceRow, ResourceShare, RolloutStates, RowCell, SHARED_SERVICES, policy_text,
+    rollout_policy_text,
 };
 use crate::query::{Link, QueryParameters};
 
@@ -29,20 +31,47 @@ pub(super) struct ResourceList {
     navigation: Navigation,
     /// The columns after the name.
     columns: &'static [&'static str],
-    resources: &'static [ListedResource],
+    resources: &'static [&'static [ListedResource]],
     /// Shown if there are none.
     explanation: &'static str,
 }
 
 static POLICIES: ResourceList = ResourceList {
-    path: "policies",
+    path: POLICY_PAGES,
     title: "Policies",
     noun: "policy",
     navigation: Navigation::Policies,
     columns: &["Selects", "Where", "Templates", "Clusters"],
-    resources: &POLICY_KINDS,
+    resources: &[&POLICY_KINDS, &OVERRIDE_KINDS, &ROLLOUT_POLICY_KINDS],
     explanation: "A PropagationPolicy says which templates go to which clusters.",
 };
+
+static OVERRIDE_LIST: ResourceList = ResourceList {
+    path: OVERRIDE_PAGES,
+    title: "Override policies",
+    noun: "override policy",
+    navigation: Navigation::Policies,
+    columns: &["Selects", "Where"],
+    resources: &[&OVERRIDE_KINDS],
+    explanation: "An OverridePolicy changes what some clusters get of a template.",
+};
+
+static ROLLOUT_LIST: ResourceList = ResourceList {
+    path: ROLLOUT_POLICY_PAGES,
+    title: "Rollout policies",
+    noun: "rollout policy",
+    navigation: Navigation::Policies,
+    columns: &["Selects", "Stages", "Rollouts"],
+    resources: &[&ROLLOUT_POLICY_KINDS],
+    explanation: "A RolloutPolicy says in which stages changes of a template go through its clusters.",
+};
+
+/// The lists of policies, and what their links say.
+const POLICY_LISTS: [(&str, &str); 3] = [
+    (POLICY_PAGES, "All"),
+    (OVERRIDE_PAGES, "Overrides"),
+    (ROLLOUT_POLICY_PAGES, "Rollouts"),
+];
 
 static SERVICES: ResourceList = ResourceList {
     path: "services",
@@ -50,7 +79,7 @@ static SERVICES: ResourceList = ResourceList {
     noun: "service",
     navigation: Navigation::Services,
     columns: &["Exposed", "Served by", "Asked by"],
-    resources: &SHARED_SERVICES,
+    resources: &[&SHARED_SERVICES],
     explanation: "MultiClusterServices, ServiceExports and ServiceImports share a Service among clusters.",
 };
 
@@ -60,7 +89,7 @@ static SCALERS: ResourceList = ResourceList {
     noun: "autoscaler",
     navigation: Navigation::Autoscalers,
     columns: &["Scales", "Replicas", "By"],
-    resources: &AUTOSCALERS,
+    resources: &[&AUTOSCALERS],
     explanation: "FederatedHPAs and CronFederatedHPAs scale a workload over all of its clusters.",
 };
 
@@ -70,11 +99,18 @@ static QUOTAS: ResourceList = ResourceList {
     noun: "quota",
     navigation: Navigation::Quotas,
     columns: &["Used", "Assigned to clusters"],
-    resources: &QUOTA_LIST,
+    resources: &[&QUOTA_LIST],
     explanation: "A FederatedResourceQuota bounds what a namespace uses in all clusters.",
 };
 
-static LISTS: [&ResourceList; 4] = [&POLICIES, &SERVICES, &SCALERS, &QUOTAS];
+static LISTS: [&ResourceList; 6] = [
+    &POLICIES,
+    &OVERRIDE_LIST,
+    &ROLLOUT_LIST,
+    &SERVICES,
+    &SCALERS,
+    &QUOTAS,
+];
 
 /// The objects of a list that are shown.
 #[derive(Clone, Debug)]
@@ -123,6 +159,13 @@ pub(super) fn parts(filter: &ListFilter) -> PageParts {
                     a .button href="/policies/new" { "New policy" }
                 }
             }
+            @if list.navigation == Navigation::Policies {
+                nav .switch.kinds aria-label="Kinds of policies" {
+                    @for (path, text) in POLICY_LISTS {
+                        a href=(format!("/{path}")) aria-current=[(path == list.path).then_some("page")] { (text) }
+                    }
+                }
+            }
             form #filter .filter method="get" action=(action) role="search" {
                 label .search {
                     span .visually-hidden { "Search by namespace, name and content" }
@@ -144,7 +187,9 @@ pub(super) async fn content(console: &Console, filter: &ListFilter) -> Markup {
     let list = filter.list;
     let mut notes = Vec::new();
     let (mut rows, mut matching) = (Vec::new(), 0);
-    for listed in list.resources {
+    let resources: Vec<&'static ListedResource> =
+        list.resources.iter().copied().flatten().collect();
+    for listed in resources {
         console.inventory.wait_until_listed(listed).await;
         notes.extend(console.inventory.resource_remark(listed));
         console.inventory.visit_resource(listed, |key, row| {
@@ -176,14 +221,17 @@ pub(super) async fn content(console: &Console, filter: &ListFilter) -> Markup {
 }
 
 fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Markup {
-    let claims = match list.navigation == Navigation::Policies {
-        true => console.inventory.claims(),
-        false => HashMap::new(),
-    };
+    let is_about_policies = list.navigation == Navigation::Policies;
+    let claims = is_about_policies.then(|| console.inventory.claims());
+    let staged = is_about_policies.then(|| console.inventory.staged());
     let cells = |object: &ListedObject| {
         let mut cells = object.row.cells.clone();
-        if object.listed.has_page {
-            cells.extend(claim_cells(&claims, &object.key));
+        match (object.listed.pages, &claims, &staged) {
+            (Some(POLICY_PAGES), Some(claims), _) => cells.extend(claim_cells(claims, &object.key)),
+            (Some(ROLLOUT_POLICY_PAGES), _, Some(staged)) => {
+                cells.push(rollout_cell(staged, &object.key));
+            }
+            _ => {}
         }
         // A row has a cell for each column.
         cells.resize(list.columns.len(), RowCell::Lines(Vec::new()));
@@ -203,8 +251,8 @@ fn table(console: &Console, list: &ResourceList, rows: &[ListedObject]) -> Marku
                     @for object in rows {
                         tr {
                             th scope="row" {
-                                @if object.listed.has_page {
-                                    a .name href=(policy_path(&object.key, &[], &[])) title=(object.key.1) { (object.key.1) }
+                                @if let Some(pages) = object.listed.pages {
+                                    a .name href=(object_path(pages, &object.key, &[], &[])) title=(object.key.1) { (object.key.1) }
                                 } @else {
                                     span .name title=(object.key.1) { (object.key.1) }
                                 }
@@ -231,6 +279,17 @@ fn claim_cells(claims: &HashMap<Arc<str>, PolicyClaims>, key: &ObjectKey) -> [Ro
         RowCell::Number(claims.templates),
         RowCell::Clusters(claims.clusters.into_iter().collect()),
     ]
+}
+
+/// The rollouts of a policy by their states.
+fn rollout_cell(staged: &RolloutStates, key: &ObjectKey) -> RowCell {
+    let states = staged.get(&(key.0.clone(), rollout_policy_text(key).into()));
+    let states = states.into_iter().flatten();
+    RowCell::Lines(
+        states
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect(),
+    )
 }
 
 pub(super) fn cell_markup(cell: &RowCell) -> Markup {

@@ -19,8 +19,8 @@ use super::bars::percent_bar;
 use super::events::{EventSubject, events_section};
 use super::layout::{Navigation, PageParts};
 use super::markup::{
-    badge, cluster_path, empty_state, grouped, notice, phase_tone, policy_path, replica_count,
-    workload_path,
+    badge, cluster_path, empty_state, grouped, health_tone, notice, phase_tone, policy_path,
+    replica_count, workload_path,
 };
 use crate::clipped_text::clipped;
 use crate::console::Console;
@@ -294,10 +294,9 @@ fn cluster_node(view: &WorkloadView, row: &ClusterRow) -> Markup {
 }
 
 fn object_health(health: &str) -> Markup {
-    match health {
-        "Healthy" => badge("good", health),
-        "Unhealthy" => badge("bad", health),
-        _ => badge("calm", "Unknown"),
+    match health_tone(health) {
+        "calm" => badge("calm", "Unknown"),
+        tone => badge(tone, health),
     }
 }
 

@@ -12,13 +12,18 @@ use super::markup::{
 };
 use super::pager::{PageSlice, behind_the_last, page_parameter, pager};
 use crate::console::Console;
-use crate::inventory::{ObjectKey, RolloutRow, WorkloadHealth, WorkloadRow};
+use crate::inventory::{ObjectKey, RolloutRow, WorkloadHealth, WorkloadRow, rollout_policy_text};
 use crate::query::{Link, QueryParameters};
 
 /// The entries of a list to choose from; all others are reached by the search.
 const MAX_CHOICES: usize = 500;
 /// The clusters of a row that are named.
 const MAX_NAMED_CLUSTERS: usize = 3;
+/// The rollouts of a policy, and the templates that are evicted from a cluster, that are shown.
+const MAX_STAGED_WORKLOADS: usize = 50;
+const MAX_EVICTED_WORKLOADS: usize = 50;
+/// The state of a rollout that has ended.
+const COMPLETED: &str = "Completed";
 
 /// The templates that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,6 +197,68 @@ pub(super) fn claimed_workloads(console: &Console, policy: String) -> Vec<Listed
         ..WorkloadFilter::default()
     };
     WorkloadPage::read(console, &filter).rows
+}
+
+/// The rollouts of a policy.
+pub(super) struct StagedWorkloads {
+    /// The first of them; those that have not ended come before the others.
+    pub(super) rows: Vec<ListedWorkload>,
+    pub(super) states: BTreeMap<String, usize>,
+}
+
+/// The templates whose changes a rollout policy stages.
+pub(super) fn staged_workloads(console: &Console, policy: &ObjectKey) -> StagedWorkloads {
+    let text = rollout_policy_text(policy);
+    let (mut running, mut ended) = (Vec::new(), Vec::new());
+    let mut states = BTreeMap::new();
+    console.inventory.visit_rollouts(|key, row| {
+        if *row.policy != *text || row.policy_namespace(key) != policy.0 {
+            return;
+        }
+        *states.entry(row.state.clone()).or_default() += 1;
+        let list = match row.state.as_str() {
+            COMPLETED => &mut ended,
+            _ => &mut running,
+        };
+        if list.len() < MAX_STAGED_WORKLOADS {
+            list.push((key.clone(), Arc::clone(row)));
+        }
+    });
+    let rollouts = running.into_iter().chain(ended).take(MAX_STAGED_WORKLOADS);
+    let rows = rollouts.filter_map(|(key, rollout)| {
+        Some(ListedWorkload {
+            row: console.inventory.workload(&key)?,
+            rollout: Some(rollout),
+            key,
+        })
+    });
+    StagedWorkloads {
+        rows: rows.collect(),
+        states,
+    }
+}
+
+/// The templates that are evicted from a cluster, and have not left it.
+pub(super) struct EvictedWorkloads {
+    /// The first of them.
+    pub(super) rows: Vec<(ObjectKey, Arc<WorkloadRow>)>,
+    pub(super) count: usize,
+}
+
+pub(super) fn evicted_workloads(console: &Console, cluster: &str) -> EvictedWorkloads {
+    let mut evicted = EvictedWorkloads {
+        rows: Vec::new(),
+        count: 0,
+    };
+    console.inventory.visit_workloads(|key, row| {
+        if row.eviction_from(cluster).is_some() {
+            evicted.count += 1;
+            if evicted.rows.len() < MAX_EVICTED_WORKLOADS {
+                evicted.rows.push((key.clone(), Arc::clone(row)));
+            }
+        }
+    });
+    evicted
 }
 
 impl WorkloadPage {

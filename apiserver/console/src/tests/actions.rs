@@ -1,12 +1,17 @@
 //! Actions show their plan first, and write only what it said.
 
+use client::Error;
+use client_fake::FakeApi;
 use http::StatusCode;
 use karmada_api::rollout::ROLLOUTS;
+use machinery::{Gvr, Status};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::fixture::{ConsoleFixture, DEPLOYMENTS, claimed_fleet, fleet};
 
 const APPROVE: &str = "/workloads/shop/web%2Ddeployment/approve?stage=everywhere";
+static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
 const SCALE: &str = "/workloads/shop/web%2Ddeployment/scale";
 
 // proves: CON-plan-first, CON-approve
@@ -44,6 +49,64 @@ async fn a_stage_is_approved_as_its_plan_says() {
         "{}",
         page.text
     );
+}
+
+/// Stores a revision of `web`, and returns its name.
+fn seed_revision(api: &FakeApi, number: i64, image: &str) -> String {
+    let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"}, "spec": {"image": image}});
+    let content = json!({"template": template});
+    // The name of a revision has the hash of its content.
+    let hash = Sha256::digest(content.to_string().as_bytes());
+    let hash: String = hash[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let name = format!("web-deployment-{hash}");
+    api.seed(
+        &CONTROLLER_REVISIONS,
+        json!({"metadata": {"name": name, "namespace": "shop"}, "revision": number, "data": content}),
+    );
+    name
+}
+
+// proves: CON-approve, CON-escape
+#[tokio::test]
+async fn an_approval_shows_what_each_cluster_gets() {
+    let api = fleet();
+    let (old, new) = (
+        seed_revision(&api, 1, "web:1"),
+        seed_revision(&api, 2, "<b>:2"),
+    );
+    let mut staged = api.get_object(&ROLLOUTS, "shop", "web-deployment").unwrap();
+    staged["status"]["targetRevision"] = json!(new);
+    staged["status"]["stages"][1]["clusters"][0]["revision"] = json!(old);
+    api.seed(&ROLLOUTS, staged);
+    let fixture = ConsoleFixture::start(api).await;
+    let plan = fixture.page(APPROVE).await;
+    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
+    for text in [
+        format!("In west, which has <code>{old}</code>"),
+        "spec.image: &quot;web:1&quot; -&gt; &quot;&lt;b&gt;:2&quot;".to_owned(),
+    ] {
+        assert!(plan.text.contains(&text), "{text} in {}", plan.text);
+    }
+    assert!(!plan.text.contains("cannot be shown"), "{}", plan.text);
+}
+
+// proves: CON-approve, CON-rights
+#[tokio::test]
+async fn a_stage_is_approved_without_the_right_to_read_revisions() {
+    let api = fleet();
+    api.on_call(|call| {
+        let is_revision = call.resource == Some(&CONTROLLER_REVISIONS);
+        is_revision.then(|| Error::from(Status::failure(403, "Forbidden", "no <revisions>")))
+    });
+    let fixture = ConsoleFixture::start(api).await;
+    let plan = fixture.page(APPROVE).await;
+    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
+    let text = "What it changes cannot be shown</strong><p>no &lt;revisions&gt;";
+    assert!(plan.text.contains(text), "{}", plan.text);
 }
 
 // proves: CON-plan-stale

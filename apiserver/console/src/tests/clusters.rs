@@ -6,7 +6,7 @@ use client::Error;
 use client_fake::FakeApi;
 use http::StatusCode;
 use http::header::ORIGIN;
-use karmada_api::resources::{BINDINGS, CLUSTERS};
+use karmada_api::resources::{BINDINGS, CLUSTERS, WORKS};
 use machinery::Status;
 use serde_json::{Value, json};
 
@@ -133,6 +133,63 @@ async fn a_drain_shows_what_leaves_and_then_evicts_it() {
     assert_eq!(tasks[0]["fromCluster"], "east", "{bound}");
     assert_eq!(bound["spec"]["clusters"], json!([]));
     assert_eq!(taints_of(&fixture.api).as_array().map(Vec::len), Some(1));
+}
+
+// proves: CON-leaving
+#[tokio::test]
+async fn a_drained_cluster_shows_what_has_not_left_it() {
+    let api = ready_fleet();
+    let mut leaving = binding("web", &[("west", 2)]);
+    leaving["spec"]["gracefulEvictionTasks"] = json!([{"fromCluster": "east",
+        "reason": "Cluster<b>Drained", "producer": "Drain", "creationTimestamp": "2026-01-01T00:00:00Z"}]);
+    let healthy = json!({"clusterName": "east", "applied": true, "health": "Healthy"});
+    leaving["status"]["aggregatedStatus"] = json!([healthy]);
+    api.seed(&BINDINGS, leaving.clone());
+    let fixture = ConsoleFixture::start(api).await;
+    let cookie = fixture.login().await;
+    let page = fixture.get("/clusters/east", &cookie).await;
+    for text in [
+        "No template is placed on this cluster, but not all have left it.",
+        "Leaving it",
+        "1 workload still there",
+        "href=\"/workloads/shop/web%2Ddeployment\"",
+        "Cluster&lt;b&gt;Drained",
+        "<span class=\"badge good\">Healthy</span>",
+        "2026-01-01T00:00:00Z",
+    ] {
+        assert!(page.text.contains(text), "{text} in {}", page.text);
+    }
+    let fleet = fixture.get("/", &cookie).await;
+    assert!(fleet.text.contains("1 leaving"), "{}", fleet.text);
+    // The eviction has ended, and the Work is still being deleted. The Namespace stays.
+    let mut placed = leaving;
+    placed["spec"]["gracefulEvictionTasks"] = json!([]);
+    fixture.api.seed(&BINDINGS, placed);
+    let work = |name: &str, manifest: &Value| {
+        json!({"metadata": {"name": name, "namespace": "karmada-es-east", "finalizers": ["f"]},
+            "spec": {"workload": {"manifests": [manifest]}}})
+    };
+    let mut deleting = work("w", &deployment("other", 1));
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    fixture.api.seed(&WORKS, deleting);
+    fixture
+        .api
+        .seed(&WORKS, work("kept", &deployment("web", 2)));
+    let namespace = json!({"kind": "Namespace", "metadata": {"name": "lasting"}});
+    fixture.api.seed(&WORKS, work("n", &namespace));
+    fixture
+        .wait_until(|console| !console.inventory.loads().contains_key("east"))
+        .await;
+    let page = fixture.get("/clusters/east", &cookie).await;
+    for text in [
+        "Still there",
+        "Deployment other in shop: being deleted",
+        "Deployment web in shop: kept until its replacement runs elsewhere",
+    ] {
+        assert!(page.text.contains(text), "{text} in {}", page.text);
+    }
+    assert!(!page.text.contains("lasting"), "{}", page.text);
+    assert!(!page.text.contains("Leaving it"), "{}", page.text);
 }
 
 // proves: CON-drain, CON-plan-stale

@@ -60,3 +60,37 @@ async fn events_that_may_not_be_listed_are_named() {
     assert!(page.text.contains(text), "{}", page.text);
     assert!(page.text.contains("Where it is"), "{}", page.text);
 }
+
+// proves: CON-events
+#[tokio::test]
+async fn of_many_events_the_newest_are_shown_and_all_are_counted() {
+    let api = fleet();
+    for number in 0..60 {
+        // By name the newest is the last one. Clients write the times in several fields and precisions.
+        let time = match number % 3 {
+            0 => json!({"lastTimestamp": format!("2026-01-01T00:00:{number:02}Z")}),
+            1 => {
+                json!({"lastTimestamp": null, "eventTime": format!("2026-01-01T00:00:{number:02}.500000Z")})
+            }
+            _ => json!({"eventTime": "2026-01-01T00:00:00.000000Z",
+                "series": {"count": 7, "lastObservedTime": format!("2026-01-01T00:00:{number:02}.000000Z")}}),
+        };
+        let mut event = json!({"metadata": {"name": format!("web.{number:02}"), "namespace": "shop"},
+            "involvedObject": {"uid": "uid-web"}, "message": format!("message {number:02}")});
+        let time = time.as_object().unwrap().clone();
+        event.as_object_mut().unwrap().extend(time);
+        api.seed(&EVENTS, event);
+    }
+    let fixture = ConsoleFixture::start(api).await;
+    let page = fixture.page(WEB).await;
+    assert!(
+        page.text.contains("The newest 25 of 60 events"),
+        "{}",
+        page.text
+    );
+    let mut messages = page.text.split("message ").skip(1);
+    let shown: Vec<&str> = messages.by_ref().map(|text| &text[..2]).collect();
+    let newest: Vec<String> = (35..60).rev().map(|number| number.to_string()).collect();
+    assert_eq!(shown, newest, "{}", page.text);
+    assert!(page.text.contains("× 7"), "{}", page.text);
+}

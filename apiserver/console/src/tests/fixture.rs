@@ -269,7 +269,7 @@ pub(super) fn rollout(name: &str) -> Value {
         "metadata": {"name": format!("{name}-deployment"), "namespace": "shop", "ownerReferences": owner},
         "spec": {},
         "status": {"observedTemplateGeneration": 1, "targetRevision": "web-2", "stableRevision": "web-1",
-            "state": "AwaitingApproval", "stage": "everywhere", "progress": "1/2", "policy": "RolloutPolicy shop/web",
+            "state": "AwaitingApproval", "stage": "everywhere", "progress": "1/2", "policy": "RolloutPolicy/web u/1",
             "stages": [
                 {"name": "canary", "phase": "Done",
                     "job": {"name": "smoke-1", "state": "Succeeded", "since": "2026-01-01T00:00:00Z"},

@@ -7,6 +7,7 @@ mod events;
 mod fixture;
 mod live_pages;
 mod moves;
+mod other_policies;
 mod policies;
 mod rendering;
 mod resource_lists;

@@ -1,0 +1,72 @@
+//! Compares the content of a revision with the revisions that clusters have.
+
+use std::collections::BTreeMap;
+
+use ::rollout::{CONTROLLER_REVISIONS, verified_content};
+use client::{Api, ResourcePath};
+use machinery::Object;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::field_differences::field_differences;
+
+/// The clusters that have a revision, by its name.
+pub type ClustersByRevision = BTreeMap<String, Vec<String>>;
+
+/// How a template differs from what some clusters have.
+#[derive(Debug, Serialize)]
+pub struct RevisionDifference {
+    /// Empty if changes of the template are not staged.
+    pub revision: String,
+    pub clusters: Vec<String>,
+    /// Each as `path: old -> new`; of many fields the first.
+    pub fields: Vec<String>,
+}
+
+/// How a revision of a binding differs from those that clusters have.
+pub async fn revision_differences(
+    api: &dyn Api,
+    (namespace, binding): (&str, &str),
+    revision: &str,
+    clusters: ClustersByRevision,
+) -> anyhow::Result<Vec<RevisionDifference>> {
+    let template = read_template(api, (namespace, binding), revision).await?;
+    template_differences(api, (namespace, binding), &template, clusters).await
+}
+
+/// How a template, as a revision would have it, differs from the revisions that clusters have.
+pub(crate) async fn template_differences(
+    api: &dyn Api,
+    (namespace, binding): (&str, &str),
+    template: &Value,
+    clusters: ClustersByRevision,
+) -> anyhow::Result<Vec<RevisionDifference>> {
+    let mut differences = Vec::new();
+    for (revision, clusters) in clusters {
+        let before = read_template(api, (namespace, binding), &revision).await?;
+        differences.push(RevisionDifference {
+            revision,
+            clusters,
+            fields: changed_fields(&before, template),
+        });
+    }
+    Ok(differences)
+}
+
+/// The template in a revision of a binding.
+async fn read_template(
+    api: &dyn Api,
+    (namespace, binding): (&str, &str),
+    revision: &str,
+) -> anyhow::Result<Value> {
+    let at = ResourcePath::object(&CONTROLLER_REVISIONS, namespace, revision);
+    let object: Object = api.get(at).await?;
+    let mut content = verified_content(binding, &object).map_err(anyhow::Error::msg)?;
+    Ok(content["template"].take())
+}
+
+/// The fields that differ between two templates.
+pub(crate) fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
+    let differences = field_differences(before, after);
+    differences.iter().map(ToString::to_string).collect()
+}
