@@ -8,6 +8,7 @@ use flotilla_cli::doctor::report::DoctorReport;
 
 use crate::discovery_cache::DiscoveryCache;
 use crate::inventory::Inventory;
+use crate::metrics_history::MetricsHistory;
 
 /// Checks the control plane and its members, as `flotilla doctor`.
 #[async_trait]
@@ -19,6 +20,7 @@ pub(crate) struct Console {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) examiner: Arc<dyn ControlPlaneExaminer>,
     pub(crate) inventory: Inventory,
+    pub(crate) metrics: Arc<MetricsHistory>,
     /// The address of the control plane, as it is shown.
     pub(crate) control_plane: String,
 }
@@ -32,10 +34,12 @@ impl Console {
         tasks: &TaskGroup,
     ) -> Arc<Self> {
         let inventory = Inventory::start(&api, tasks);
+        let metrics = MetricsHistory::start(&api, tasks, inventory.change_counter());
         Arc::new(Self {
             api: Arc::new(DiscoveryCache::new(api)),
             examiner,
             inventory,
+            metrics,
             control_plane,
         })
     }

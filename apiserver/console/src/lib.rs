@@ -16,6 +16,7 @@ mod discovery_cache;
 mod guard;
 mod inventory;
 mod live;
+mod metrics_history;
 mod pages;
 mod query;
 mod response;

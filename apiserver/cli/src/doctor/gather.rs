@@ -109,7 +109,7 @@ impl Examination<'_> {
         if answer.code != 200 {
             return Err(format!("/metrics answers {}", answer.code));
         }
-        let samples = MetricSamples::parse(&answer.body);
+        let samples = MetricSamples::parse_checked(&answer.body);
         if samples.of(FLOTILLA_METRIC).next().is_none() {
             return Err("the server is the host of Flotilla and shows its own".to_owned());
         }

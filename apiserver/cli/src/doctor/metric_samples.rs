@@ -1,7 +1,7 @@
-//! Reads the samples of a scrape in Prometheus' text format, of the metrics that checks use.
+//! Reads the samples of a scrape in Prometheus' text format, of the metrics that somebody uses.
 
-/// The metrics that checks read; the samples of others are dropped.
-const USED_METRICS: [&str; 16] = [
+/// The metrics that checks read.
+const CHECKED_METRICS: [&str; 16] = [
     "apiserver_admission_webhook_fail_open_count",
     "apiserver_admission_webhook_rejection_count",
     "apiserver_storage_size_bytes",
@@ -22,15 +22,15 @@ const USED_METRICS: [&str; 16] = [
 
 /// A sample: a metric, its labels and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MetricSample {
-    pub(super) name: &'static str,
+pub struct MetricSample {
+    name: &'static str,
     labels: Vec<(String, String)>,
-    pub(super) value: f64,
+    pub value: f64,
 }
 
 impl MetricSample {
     /// The value of a label, empty if the sample does not have it.
-    pub(super) fn label(&self, name: &str) -> &str {
+    pub fn label(&self, name: &str) -> &str {
         let label = self
             .labels
             .iter()
@@ -41,28 +41,34 @@ impl MetricSample {
 
 /// The samples of a scrape.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MetricSamples(Vec<MetricSample>);
+pub struct MetricSamples(Vec<MetricSample>);
 
 impl MetricSamples {
-    /// Lines that are not samples are ignored.
-    pub(super) fn parse(text: &str) -> Self {
-        Self(text.lines().filter_map(parse_line).collect())
+    /// Reads the samples of some metrics. Other lines are ignored.
+    pub fn parse(text: &str, metrics: &[&'static str]) -> Self {
+        let samples = text.lines().filter_map(|line| parse_line(line, metrics));
+        Self(samples.collect())
     }
 
-    pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a MetricSample> {
+    /// Reads the samples of the metrics that checks read.
+    pub(super) fn parse_checked(text: &str) -> Self {
+        Self::parse(text, &CHECKED_METRICS)
+    }
+
+    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a MetricSample> {
         self.0.iter().filter(move |sample| sample.name == name)
     }
 
     /// The value of a metric without labels.
-    pub(super) fn value(&self, name: &str) -> Option<f64> {
+    pub fn value(&self, name: &str) -> Option<f64> {
         self.of(name).next().map(|sample| sample.value)
     }
 }
 
-fn parse_line(line: &str) -> Option<MetricSample> {
+fn parse_line(line: &str, metrics: &[&'static str]) -> Option<MetricSample> {
     let end = line.find(['{', ' '])?;
     let (name, rest) = line.split_at(end);
-    let name = USED_METRICS.into_iter().find(|used| *used == name)?;
+    let name = metrics.iter().copied().find(|used| *used == name)?;
     let (labels, rest) = match rest.strip_prefix('{') {
         Some(rest) => parse_labels(rest)?,
         None => (Vec::new(), rest),
@@ -121,7 +127,7 @@ mod tests {
             workqueue_depth 7 1700000000\n\
             process_start_time_seconds 1.5e9\n\
             unused_total 1\n";
-        let samples = MetricSamples::parse(text);
+        let samples = MetricSamples::parse_checked(text);
         let depths: Vec<(&str, f64)> = samples
             .of("workqueue_depth")
             .map(|sample| (sample.label("name"), sample.value))

@@ -5,7 +5,7 @@
 
 mod checks;
 mod gather;
-mod metric_samples;
+pub mod metric_samples;
 mod observations;
 pub mod report;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use karmada_api::cluster::Taint;
+use karmada_api::well_known_keys::AGENT_TUNNEL_CONDITION;
 use karmada_api::{Cluster, ClusterAttributes};
 use machinery::object::Label;
 use machinery::{Object, Quantity};
@@ -18,6 +19,11 @@ pub(crate) struct ClusterRow {
     pub(crate) is_deleting: bool,
     pub(crate) version: String,
     pub(crate) is_pull: bool,
+    /// Whether its agent has a tunnel, as the agent reports it.
+    pub(crate) tunnel: Option<ReportedState>,
+    /// Whether its credentials, and those of its agent, are valid for long.
+    pub(crate) credentials: Option<ReportedState>,
+    pub(crate) agent_certificate: Option<ReportedState>,
     pub(crate) provider: String,
     pub(crate) region: String,
     pub(crate) zones: Vec<String>,
@@ -28,6 +34,28 @@ pub(crate) struct ClusterRow {
     pub(crate) cpu: Option<ResourceShare>,
     pub(crate) memory: Option<ResourceShare>,
     pub(crate) pods: Option<ResourceShare>,
+}
+
+/// What a condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReportedState {
+    pub(crate) is_true: bool,
+    /// RFC 3339.
+    pub(crate) since: String,
+    pub(crate) message: String,
+}
+
+impl ReportedState {
+    /// `None`: there is no such condition, or it is not known.
+    fn of(cluster: &Cluster, kind: &str) -> Option<Self> {
+        let condition = cluster.condition(kind)?;
+        let is_known = matches!(&*condition.status, "True" | "False");
+        is_known.then(|| Self {
+            is_true: condition.status == "True",
+            since: clipped(&condition.last_transition_time),
+            message: clipped(&condition.message),
+        })
+    }
 }
 
 /// The amount of a resource that pods request, and the one that there is for them.
@@ -73,6 +101,9 @@ impl ClusterRow {
             is_deleting: object.meta().deleting,
             version: clipped(&status.kubernetes_version),
             is_pull: spec.sync_mode == "Pull",
+            tunnel: ReportedState::of(&cluster, AGENT_TUNNEL_CONDITION),
+            credentials: ReportedState::of(&cluster, "CredentialsValid"),
+            agent_certificate: ReportedState::of(&cluster, "AgentCertificateValid"),
             provider: spec.provider.clone(),
             region: spec.region.clone(),
             zones: spec.zones.clone(),

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use autoscaler_rows::AUTOSCALERS;
-pub(crate) use cluster_row::{ClusterRow, ResourceShare};
+pub(crate) use cluster_row::{ClusterRow, ReportedState, ResourceShare};
 pub(crate) use policy_rows::{
     OVERRIDE_KINDS, OVERRIDE_PAGES, POLICY_KINDS, POLICY_PAGES, ROLLOUT_POLICY_KINDS,
     ROLLOUT_POLICY_PAGES, describe_affinity, describe_placement, describe_selector,
@@ -127,6 +127,11 @@ impl Inventory {
     /// Counts the changes of all rows.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Counts changes of what pages show beside the rows.
+    pub(crate) fn change_counter(&self) -> watch::Sender<u64> {
+        self.changes.clone()
     }
 
     pub(crate) fn version(&self) -> u64 {

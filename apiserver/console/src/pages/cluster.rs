@@ -5,10 +5,12 @@ use client::ResourcePath;
 use flotilla_cli::cordon::is_cordoned;
 use karmada_api::Cluster;
 use karmada_api::resources::CLUSTERS;
+use machinery::time::{Clock, SystemClock};
 use maud::{Markup, html};
 
 use super::bars::share_bar;
 use super::cluster_contents::cluster_contents;
+use super::connection::{certificate, last_heartbeat, tunnel};
 use super::fleet::{location, mode, nodes, readiness, taints};
 use super::layout::{Navigation, PageParts};
 use super::markup::{badge, bytes, cluster_path, cores, notice, units};
@@ -44,6 +46,10 @@ pub(super) async fn content(console: &Console, name: &str) -> anyhow::Result<Mar
     let row = console.inventory.cluster(name);
     let row = row.context("the cluster is not listed yet; load the page again")?;
     let contents = cluster_contents(console, name).await;
+    let heartbeat = match row.is_pull {
+        true => Some(last_heartbeat(console, name).await),
+        false => None,
+    };
     Ok(html! {
         div .heading.subject {
             h1 title=(name) { (name) " " (readiness(&row)) }
@@ -58,7 +64,7 @@ pub(super) async fn content(console: &Console, name: &str) -> anyhow::Result<Mar
         (actions(name, &cluster))
         div .columns {
             (resources_section(&row))
-            (facts_section(&row, &cluster))
+            (facts_section(console, &row, &cluster, heartbeat.as_deref()))
         }
         (conditions_section(&cluster))
         (contents)
@@ -93,7 +99,12 @@ fn resources_section(row: &ClusterRow) -> Markup {
     }
 }
 
-fn facts_section(row: &ClusterRow, cluster: &Cluster) -> Markup {
+fn facts_section(
+    console: &Console,
+    row: &ClusterRow,
+    cluster: &Cluster,
+    heartbeat: Option<&str>,
+) -> Markup {
     let zones = cluster.spec.zones.join(", ");
     html! {
         section aria-labelledby="facts" {
@@ -102,6 +113,9 @@ fn facts_section(row: &ClusterRow, cluster: &Cluster) -> Markup {
                 dl {
                     dt { "Nodes" } dd { (nodes(row)) }
                     dt { "Taints" } dd { (taints(row)) }
+                    dt { "Tunnel" } dd { (tunnel(console, row)) }
+                    @if let Some(heartbeat) = heartbeat { dt { "Heartbeat" } dd { (heartbeat) } }
+                    dt { "Credentials" } dd { (certificate(console, row, SystemClock.now())) }
                     @if !zones.is_empty() { dt { "Zones" } dd { (zones) } }
                     @if !cluster.spec.api_endpoint.is_empty() {
                         dt { "Address" } dd { code { (clipped(&cluster.spec.api_endpoint)) } }

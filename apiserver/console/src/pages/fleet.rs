@@ -1,8 +1,13 @@
-//! The page Fleet: the clusters as cards or as a table.
+//! The page Fleet: the clusters as cards, as a table, or by region and provider.
 
+use std::sync::Arc;
+
+use machinery::time::{Clock, SystemClock};
 use maud::{Markup, html};
 
 use super::bars::share_bar;
+use super::connection::{certificate, tunnel};
+use super::fleet_map::map;
 use super::layout::{Navigation, PageParts};
 use super::markup::{
     badge, bytes, cluster_path, cores, counted, empty_state, grouped, remarks, replica_count, units,
@@ -11,8 +16,30 @@ use crate::console::Console;
 use crate::inventory::{ClusterLoad, ClusterRow};
 use crate::query::Link;
 
-pub(super) fn parts(as_table: bool) -> PageParts {
-    let view = |is_current: bool| is_current.then_some("true");
+/// How the clusters are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FleetView {
+    Cards,
+    Table,
+    /// By region and provider.
+    Map,
+}
+
+impl FleetView {
+    const ALL: [(Self, &str, &str); 3] = [
+        (Self::Cards, "", "Cards"),
+        (Self::Table, "table", "Table"),
+        (Self::Map, "map", "Regions"),
+    ];
+
+    pub(super) fn parse(text: &str) -> Self {
+        let mut views = Self::ALL.into_iter();
+        let view = views.find(|(_, parameter, _)| *parameter == text);
+        view.map_or(Self::Cards, |(view, ..)| view)
+    }
+}
+
+pub(super) fn parts(view: FleetView) -> PageParts {
     PageParts {
         title: "Fleet".to_owned(),
         navigation: Navigation::Fleet,
@@ -20,15 +47,17 @@ pub(super) fn parts(as_table: bool) -> PageParts {
             div .heading {
                 h1 { "Fleet" }
                 div .switch role="group" aria-label="View" {
-                    a href="/" aria-current=[view(!as_table)] { "Cards" }
-                    a href="/?view=table" aria-current=[view(as_table)] { "Table" }
+                    @for (other, parameter, text) in FleetView::ALL {
+                        @let link = Link { path: &[], parameters: &[("view", parameter)] };
+                        a href=(link) aria-current=[(other == view).then_some("true")] { (text) }
+                    }
                 }
             }
         },
     }
 }
 
-pub(super) fn content(console: &Console, as_table: bool) -> Markup {
+pub(super) fn content(console: &Console, view: FleetView) -> Markup {
     let clusters = console.inventory.clusters();
     let loads = console.inventory.loads();
     let load = |cluster: &ClusterRow| loads.get(&*cluster.name).copied().unwrap_or_default();
@@ -44,12 +73,12 @@ pub(super) fn content(console: &Console, as_table: bool) -> Markup {
             }
         } @else {
             p .summary { (counted(clusters.len(), "cluster")) ", " (ready) " ready" }
-            @if as_table {
-                (table(&clusters, load))
-            } @else {
-                ul .cards {
-                    @for cluster in &clusters { li { (card(cluster, load(cluster))) } }
-                }
+            @match view {
+                FleetView::Table => (table(console, &clusters, load)),
+                FleetView::Map => (map(&clusters)),
+                FleetView::Cards => ul .cards {
+                    @for cluster in &clusters { li { (card(console, cluster, load(cluster))) } }
+                },
             }
         }
     }
@@ -111,7 +140,8 @@ fn placed(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
     }
 }
 
-fn card(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
+fn card(console: &Console, cluster: &ClusterRow, load: ClusterLoad) -> Markup {
+    let now = SystemClock.now();
     html! {
         article .card {
             header {
@@ -134,22 +164,26 @@ fn card(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
                 dt { "Nodes" } dd { (nodes(cluster)) }
                 dt { "Placed" } dd { (placed(cluster, load)) }
                 dt { "Taints" } dd { (taints(cluster)) }
+                @if cluster.is_pull { dt { "Tunnel" } dd { (tunnel(console, cluster)) } }
+                dt { "Expiry" } dd { (certificate(console, cluster, now)) }
             }
         }
     }
 }
 
 fn table(
-    clusters: &[std::sync::Arc<ClusterRow>],
+    console: &Console,
+    clusters: &[Arc<ClusterRow>],
     load: impl Fn(&ClusterRow) -> ClusterLoad,
 ) -> Markup {
+    let now = SystemClock.now();
     html! {
         div .scroll role="region" aria-label="Clusters" tabindex="0" {
             table .clusters {
                 caption .visually-hidden { "Clusters" }
                 thead {
                     tr {
-                        @for title in ["Cluster", "State", "Version", "Mode", "Nodes", "CPU", "Memory", "Pods", "Placed", "Taints"] {
+                        @for title in ["Cluster", "State", "Version", "Mode", "Nodes", "CPU", "Memory", "Pods", "Placed", "Taints", "Tunnel", "Expiry"] {
                             th scope="col" { (title) }
                         }
                     }
@@ -167,6 +201,8 @@ fn table(
                             td { (share_bar("Pods", cluster.pods.as_ref(), units)) }
                             td { (placed(cluster, load(cluster))) }
                             td { (taints(cluster)) }
+                            td { (tunnel(console, cluster)) }
+                            td { (certificate(console, cluster, now)) }
                         }
                     }
                 }

@@ -13,6 +13,7 @@ pub(crate) enum Navigation {
     Services,
     Autoscalers,
     Quotas,
+    Activity,
     Health,
     None,
 }
@@ -24,13 +25,14 @@ pub(crate) struct PageContext<'a> {
     pub(crate) session: &'a Session,
 }
 
-const LINKS: [(Navigation, &str, &str); 7] = [
+const LINKS: [(Navigation, &str, &str); 8] = [
     (Navigation::Fleet, "/", "Fleet"),
     (Navigation::Workloads, "/workloads", "Workloads"),
     (Navigation::Policies, "/policies", "Policies"),
     (Navigation::Services, "/services", "Services"),
     (Navigation::Autoscalers, "/autoscalers", "Autoscalers"),
     (Navigation::Quotas, "/quotas", "Quotas"),
+    (Navigation::Activity, "/activity", "Activity"),
     (Navigation::Health, "/health", "Health"),
 ];
 

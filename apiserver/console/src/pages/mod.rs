@@ -1,15 +1,19 @@
 //! The pages: what a path shows, and how it is rendered.
 
+mod activity;
 mod bars;
 mod cluster;
 mod cluster_contents;
+mod connection;
 mod events;
 mod fleet;
+mod fleet_map;
 mod health;
 mod layout;
 mod markup;
 mod override_policy;
 mod pager;
+mod plot;
 mod policy;
 mod policy_parts;
 mod resource_list;
@@ -24,6 +28,7 @@ use sha2::{Digest, Sha256};
 use crate::console::Console;
 use crate::inventory::{OVERRIDE_PAGES, ObjectKey, ROLLOUT_POLICY_PAGES};
 use crate::query::QueryParameters;
+use fleet::FleetView;
 use layout::PageParts;
 pub(crate) use layout::{Navigation, PageContext, action_layout};
 pub(crate) use markup::{cluster_path, counted, notice, object_key, policy_path, workload_path};
@@ -34,7 +39,7 @@ use workload_list::WorkloadFilter;
 /// A page of a path and its parameters.
 #[derive(Clone, Debug)]
 pub(crate) enum Page {
-    Fleet { as_table: bool },
+    Fleet(FleetView),
     WorkloadList(WorkloadFilter),
     Workload { key: ObjectKey, note: String },
     Policy { key: ObjectKey, note: String },
@@ -42,6 +47,7 @@ pub(crate) enum Page {
     RolloutPolicy(ObjectKey),
     Cluster { name: String, note: String },
     ResourceList(ListFilter),
+    Activity,
     Health,
 }
 
@@ -49,6 +55,7 @@ pub(crate) enum Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageVersion {
     Inventory(u64),
+    Metrics(u64),
     Workload(Option<u64>, Option<u64>),
 }
 
@@ -85,9 +92,7 @@ impl Fragment {
 impl Page {
     pub(crate) fn parse(path: &[&str], query: QueryParameters) -> Option<Self> {
         Some(match *path {
-            [""] => Self::Fleet {
-                as_table: query.get("view") == "table",
-            },
+            [""] => Self::Fleet(FleetView::parse(query.get("view"))),
             ["workloads"] => Self::WorkloadList(WorkloadFilter::parse(&query)),
             ["workloads", namespace, name] => Self::Workload {
                 key: object_key(namespace, name),
@@ -105,6 +110,7 @@ impl Page {
             [ROLLOUT_POLICY_PAGES, namespace, name] => {
                 Self::RolloutPolicy(object_key(namespace, name))
             }
+            ["activity"] => Self::Activity,
             ["health"] => Self::Health,
             [list] => Self::ResourceList(ListFilter::parse(list, &query)?),
             _ => return None,
@@ -122,13 +128,15 @@ impl Page {
                 console.inventory.workload(key).map(|row| row.revision),
                 console.inventory.rollout(key).map(|row| row.revision),
             ),
+            Self::Activity => PageVersion::Metrics(console.metrics.count()),
             _ => PageVersion::Inventory(console.inventory.version()),
         }
     }
 
     fn parts(&self, console: &Console) -> PageParts {
         match self {
-            Self::Fleet { as_table } => fleet::parts(*as_table),
+            Self::Fleet(view) => fleet::parts(*view),
+            Self::Activity => activity::parts(),
             Self::WorkloadList(filter) => workload_list::parts(filter, console),
             Self::Workload { key, note } => {
                 workload::parts(console.inventory.template_name(key), note)
@@ -145,9 +153,8 @@ impl Page {
 
 pub(crate) async fn render_fragment(page: &Page, console: &Console) -> Fragment {
     match page {
-        Page::Fleet { as_table } => {
-            Fragment::new(StatusCode::OK, &fleet::content(console, *as_table))
-        }
+        Page::Fleet(view) => Fragment::new(StatusCode::OK, &fleet::content(console, *view)),
+        Page::Activity => Fragment::new(StatusCode::OK, &activity::content(console)),
         Page::WorkloadList(filter) => {
             Fragment::new(StatusCode::OK, &workload_list::content(console, filter))
         }

@@ -3,6 +3,7 @@
 mod actions;
 mod attacks;
 mod clusters;
+mod connections;
 mod events;
 mod fixture;
 mod live_pages;

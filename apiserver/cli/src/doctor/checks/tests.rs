@@ -44,7 +44,7 @@ fn member(name: &str, mode: &str) -> ObservedMember {
 
 fn metrics(more: &str) -> MetricSamples {
     let far = NOW + 90 * DAY;
-    MetricSamples::parse(&format!(
+    MetricSamples::parse_checked(&format!(
         "karmada_build_info 1\n\
          process_start_time_seconds {}\n\
          flotilla_certificate_expiration_timestamp_seconds{{certificate=\"serving\"}} {far}\n\
@@ -239,7 +239,7 @@ fn failures_of_the_server_are_named() {
 fn a_full_disk_is_named() {
     for (free, status) in [(2e9, "warning"), (1e8, "error")] {
         let mut observations = healthy();
-        observations.metrics = Ok(MetricSamples::parse(&format!(
+        observations.metrics = Ok(MetricSamples::parse_checked(&format!(
             "flotilla_data_dir_free_bytes {free}\nflotilla_data_dir_capacity_bytes 1e11\n"
         )));
         let actual = complaints(&observations);
