@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
+use bytes::Bytes;
 use clap::Args;
 use client::remote::RemoteApi;
 use client::{ShutdownToken, TaskGroup};
 use flotilla_cli::doctor::{self, report::DoctorReport};
 use flotilla_cli::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use flotilla_cli::output;
+use futures_util::stream::{self, StreamExt};
 use tokio::net::TcpListener;
 
-use crate::console::{Console, ControlPlaneExaminer};
+use crate::console::{
+    Console, ControlPlaneExaminer, ResponseStream, StreamOpener, UserConnections,
+};
 use crate::server::ConsoleServer;
 
 /// How long the server and each member may take to answer a question of the page Health.
@@ -46,6 +50,24 @@ impl ControlPlaneExaminer for RemoteExaminer {
     }
 }
 
+/// How long a response may send nothing until that is passed on.
+const QUIET_INTERVAL: Duration = Duration::from_secs(15);
+
+struct RemoteStreams(Arc<RemoteApi>);
+
+#[async_trait]
+impl StreamOpener for RemoteStreams {
+    async fn open(&self, path: &str) -> client::Result<ResponseStream> {
+        let response = self.0.get_raw_stream(path).await?;
+        let pieces = stream::unfold(response, |mut response| async move {
+            let piece = tokio::time::timeout(QUIET_INTERVAL, response.next()).await;
+            let piece = piece.unwrap_or(Ok(Some(Bytes::new())));
+            Some((piece.transpose()?, response))
+        });
+        Ok(pieces.boxed())
+    }
+}
+
 /// Serves until `interrupted` completes.
 pub async fn run(
     arguments: ConsoleArgs,
@@ -67,12 +89,12 @@ pub async fn run(
         )
     })?;
     let address = listener.local_addr()?;
-    let console = Console::start(
-        Arc::clone(&api) as Arc<dyn client::Api>,
-        Arc::new(RemoteExaminer(api)),
-        control_plane,
-        &tasks,
-    );
+    let connections = UserConnections {
+        api: Arc::clone(&api) as Arc<dyn client::Api>,
+        streams: Arc::new(RemoteStreams(Arc::clone(&api))),
+        examiner: Arc::new(RemoteExaminer(api)),
+    };
+    let console = Console::start(connections, control_plane, &tasks);
     let server = ConsoleServer::new(console, address, Box::new(output::print_line));
     server.print_link();
     server.start(listener, &tasks);

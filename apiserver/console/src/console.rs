@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use client::{Api, TaskGroup};
 use flotilla_cli::doctor::report::DoctorReport;
+use futures_util::stream::BoxStream;
 
 use crate::discovery_cache::DiscoveryCache;
 use crate::inventory::Inventory;
@@ -16,8 +18,25 @@ pub(crate) trait ControlPlaneExaminer: Send + Sync {
     async fn examine(&self) -> DoctorReport;
 }
 
+/// A response as it arrives. An empty piece says that it is still open.
+pub(crate) type ResponseStream = BoxStream<'static, client::Result<Bytes>>;
+
+/// Opens responses of the server that go on, such as followed logs.
+#[async_trait]
+pub(crate) trait StreamOpener: Send + Sync {
+    async fn open(&self, path: &str) -> client::Result<ResponseStream>;
+}
+
+/// The connections of a user to the control plane.
+pub(crate) struct UserConnections {
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) streams: Arc<dyn StreamOpener>,
+    pub(crate) examiner: Arc<dyn ControlPlaneExaminer>,
+}
+
 pub(crate) struct Console {
     pub(crate) api: Arc<dyn Api>,
+    pub(crate) streams: Arc<dyn StreamOpener>,
     pub(crate) examiner: Arc<dyn ControlPlaneExaminer>,
     pub(crate) inventory: Inventory,
     pub(crate) metrics: Arc<MetricsHistory>,
@@ -28,15 +47,20 @@ pub(crate) struct Console {
 impl Console {
     /// Starts the reflectors, which run until the tasks are stopped.
     pub(crate) fn start(
-        api: Arc<dyn Api>,
-        examiner: Arc<dyn ControlPlaneExaminer>,
+        connections: UserConnections,
         control_plane: String,
         tasks: &TaskGroup,
     ) -> Arc<Self> {
+        let UserConnections {
+            api,
+            streams,
+            examiner,
+        } = connections;
         let inventory = Inventory::start(&api, tasks);
         let metrics = MetricsHistory::start(&api, tasks, inventory.change_counter());
         Arc::new(Self {
             api: Arc::new(DiscoveryCache::new(api)),
+            streams,
             examiner,
             inventory,
             metrics,

@@ -16,6 +16,8 @@ mod discovery_cache;
 mod guard;
 mod inventory;
 mod live;
+mod live_log;
+mod member_pods;
 mod metrics_history;
 mod pages;
 mod query;

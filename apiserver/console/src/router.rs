@@ -10,12 +10,12 @@ use hyper::body::Body;
 
 use crate::actions::Action;
 use crate::guard::{Refusal, RequestGuard};
-use crate::live;
 use crate::pages::{self, Page, PageContext};
 use crate::query::{QueryParameters, decode_segment};
 use crate::response::{self, ConsoleResponse};
 use crate::server::ConsoleServer;
 use crate::session::Session;
+use crate::{live, live_log};
 
 const MAX_FORM_BYTES: usize = 8 << 10;
 /// Of a form with a policy.
@@ -135,11 +135,11 @@ impl ConsoleServer {
         if accepted == Some("text/event-stream") && page.is_live() {
             let permit = Arc::clone(&self.live_pages).try_acquire_owned();
             let permit = permit.map_err(|_| TOO_MANY_PAGES)?;
-            return Ok(response::events(live::follow(
-                Arc::clone(&self.console),
-                page,
-                permit,
-            )));
+            let console = Arc::clone(&self.console);
+            return Ok(response::events(match page {
+                Page::Log { log, .. } => live_log::follow(console, log, permit),
+                page => live::follow(console, page, permit),
+            }));
         }
         let (status, page) = pages::render(&page, &context).await;
         Ok(response::html(status, page))

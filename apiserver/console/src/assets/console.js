@@ -1,5 +1,5 @@
-// Keeps the page up to date: replaces its changing part when the server sends a new one, and searches
-// while somebody types.
+// Keeps the page up to date: replaces its changing part when the server sends a new one, adds to a log,
+// and searches while somebody types.
 "use strict";
 
 const main = document.getElementById("content");
@@ -36,12 +36,43 @@ function parse(text) {
   return new DOMParser().parseFromString(text, "text/html").getElementById("live");
 }
 
+// The text of a log is only ever the text of a node. The oldest lines go when there is too much of it.
+const MAX_LOG_CHARACTERS = 1 << 20;
+
+function appendLog(text) {
+  const log = document.getElementById("log");
+  if (!log) return;
+  const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  log.append(`${text}\n`);
+  let size = Number(log.dataset.size || 0) + text.length + 1;
+  while (size > MAX_LOG_CHARACTERS && log.childNodes.length > 1) {
+    size -= log.firstChild.length;
+    log.firstChild.remove();
+  }
+  log.dataset.size = size;
+  if (isAtEnd) log.scrollTop = log.scrollHeight;
+}
+
+// The log that is followed begins with the lines that the page has.
+function resetLog() {
+  const log = document.getElementById("log");
+  if (!log) return;
+  log.replaceChildren();
+  log.dataset.size = 0;
+}
+
 function follow() {
   if (!main || main.dataset.live !== "yes" || document.hidden) return;
   source?.close();
   source = new EventSource(location.pathname + location.search);
   source.addEventListener("open", () => showConnection("Live", "live"));
   source.addEventListener("fragment", (event) => replaceLive(parse(event.data)));
+  source.addEventListener("reset", resetLog);
+  source.addEventListener("log", (event) => appendLog(event.data));
+  source.addEventListener("end", (event) => {
+    source.close();
+    showConnection(event.data, "lost");
+  });
   source.addEventListener("error", () => showConnection("Reconnecting", "lost"));
 }
 

@@ -14,6 +14,7 @@ mod markup;
 mod override_policy;
 mod pager;
 mod plot;
+mod pods;
 mod policy;
 mod policy_parts;
 mod resource_list;
@@ -27,6 +28,7 @@ use sha2::{Digest, Sha256};
 
 use crate::console::Console;
 use crate::inventory::{OVERRIDE_PAGES, ObjectKey, ROLLOUT_POLICY_PAGES};
+use crate::member_pods::PodLog;
 use crate::query::QueryParameters;
 use fleet::FleetView;
 use layout::PageParts;
@@ -42,6 +44,8 @@ pub(crate) enum Page {
     Fleet(FleetView),
     WorkloadList(WorkloadFilter),
     Workload { key: ObjectKey, note: String },
+    Pods { key: ObjectKey, cluster: String },
+    Log { key: ObjectKey, log: PodLog },
     Policy { key: ObjectKey, note: String },
     OverridePolicy(ObjectKey),
     RolloutPolicy(ObjectKey),
@@ -98,6 +102,14 @@ impl Page {
                 key: object_key(namespace, name),
                 note: query.get("done").to_owned(),
             },
+            ["workloads", namespace, name, "pods", cluster] => Self::Pods {
+                key: object_key(namespace, name),
+                cluster: cluster.to_owned(),
+            },
+            ["workloads", namespace, name, "logs", cluster] => Self::Log {
+                key: object_key(namespace, name),
+                log: PodLog::parse(cluster, namespace, &query),
+            },
             ["clusters", name] => Self::Cluster {
                 name: name.to_owned(),
                 note: query.get("done").to_owned(),
@@ -117,9 +129,10 @@ impl Page {
         })
     }
 
-    /// Whether the page follows changes. The checks of Health take seconds and ask every member.
+    /// Whether the page follows changes. The checks of Health take seconds and ask every member, and the
+    /// control plane does not know of changes of pods.
     pub(crate) fn is_live(&self) -> bool {
-        !matches!(self, Self::Health)
+        !matches!(self, Self::Health | Self::Pods { .. })
     }
 
     pub(crate) fn version(&self, console: &Console) -> PageVersion {
@@ -141,6 +154,8 @@ impl Page {
             Self::Workload { key, note } => {
                 workload::parts(console.inventory.template_name(key), note)
             }
+            Self::Pods { key, cluster } => pods::parts(console, key, cluster),
+            Self::Log { key, log } => pods::log_parts(key, log),
             Self::Policy { key, note } => policy::parts(key, note),
             Self::OverridePolicy(key) => override_policy::parts(key),
             Self::RolloutPolicy(key) => rollout_policy::parts(key),
@@ -159,6 +174,10 @@ pub(crate) async fn render_fragment(page: &Page, console: &Console) -> Fragment 
             Fragment::new(StatusCode::OK, &workload_list::content(console, filter))
         }
         Page::Workload { key, .. } => Fragment::of_result(workload::content(console, key).await),
+        Page::Pods { key, cluster } => {
+            Fragment::of_result(pods::content(console, key, cluster).await)
+        }
+        Page::Log { log, .. } => Fragment::of_result(pods::log_content(console, log).await),
         Page::Cluster { name, .. } => Fragment::of_result(cluster::content(console, name).await),
         Page::Policy { key, .. } => Fragment::of_result(policy::content(console, key).await),
         Page::OverridePolicy(key) => {

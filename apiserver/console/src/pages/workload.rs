@@ -25,6 +25,7 @@ use super::markup::{
 use crate::clipped_text::clipped;
 use crate::console::Console;
 use crate::inventory::ObjectKey;
+use crate::member_pods::PodSelector;
 
 /// Entries of a history that are shown.
 const MAX_HISTORY_ENTRIES: usize = 50;
@@ -96,6 +97,14 @@ impl WorkloadView {
         template["spec"]["replicas"].as_i64()
     }
 
+    /// How its pods are found in members, if it has some.
+    pub(crate) fn pod_selector(&self) -> Option<PodSelector> {
+        let template = &self.inputs.template;
+        let kind = &self.inputs.api_resource.kind;
+        let selector = PodSelector::of_template(kind, &template.value().ok()?);
+        selector.filter(|_| !template.namespace().is_empty())
+    }
+
     /// The kind in lower case and the name, as commands print them.
     pub(crate) fn text(&self) -> String {
         let template = &self.report.template;
@@ -125,7 +134,7 @@ pub(super) async fn content(console: &Console, key: &ObjectKey) -> anyhow::Resul
         (actions(&view, key, has_moved))
         (pending(&view.report))
         div .columns {
-            (tree_section(&view))
+            (tree_section(&view, key))
             (rollout_section(&view))
         }
         (why_section(&view.report))
@@ -210,7 +219,8 @@ fn pending(report: &WhyReport) -> Markup {
     }
 }
 
-fn tree_section(view: &WorkloadView) -> Markup {
+fn tree_section(view: &WorkloadView, key: &ObjectKey) -> Markup {
+    let pods_of = view.pod_selector().map(|_| key);
     let report = &view.report;
     let template = &report.template;
     let targets: Vec<&ClusterRow> = report
@@ -236,7 +246,7 @@ fn tree_section(view: &WorkloadView) -> Markup {
                                     }
                                 }
                                 ul {
-                                    @for row in &targets { (cluster_node(view, row)) }
+                                    @for row in &targets { (cluster_node(view, row, pods_of)) }
                                     @if targets.is_empty() { li { span .muted { "in no cluster" } } }
                                 }
                             }
@@ -250,7 +260,8 @@ fn tree_section(view: &WorkloadView) -> Markup {
     }
 }
 
-fn cluster_node(view: &WorkloadView, row: &ClusterRow) -> Markup {
+/// `pods_of`: the key of the workload, if it has pods.
+fn cluster_node(view: &WorkloadView, row: &ClusterRow, pods_of: Option<&ObjectKey>) -> Markup {
     let works = view.inputs.works.get(&row.name);
     html! {
         li {
@@ -259,6 +270,11 @@ fn cluster_node(view: &WorkloadView, row: &ClusterRow) -> Markup {
                 a .name title=(row.name) href=(cluster_path(&row.name, &[], &[])) { (row.name) }
                 @if let Some(replicas) = row.replicas { " " span .muted { (replica_count(replicas)) } }
                 @if row.member != "Ready" { " " (badge("bad", "Not ready")) }
+                @if let Some(key) = pods_of {
+                    " " a .pods href=(workload_path(key, &["pods", &row.name], &[])) {
+                        "Pods" span .visually-hidden { " in " (row.name) }
+                    }
+                }
             }
             @if let Some(work) = &row.work {
                 ul {

@@ -1,5 +1,6 @@
 //! A console over a fake API server, and requests as a browser sends them.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +10,30 @@ use bytes::Bytes;
 use client::{Api, ApiResource, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_cli::doctor::report::{CheckResult, CheckStatus, DoctorReport};
+use futures_util::stream::{self, StreamExt};
 use http::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use karmada_api::rollout::ROLLOUTS;
 use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
-use machinery::Gvr;
+use machinery::{Gvr, Status};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use crate::console::{Console, ControlPlaneExaminer};
+use crate::console::{
+    Console, ControlPlaneExaminer, ResponseStream, StreamOpener, UserConnections,
+};
 use crate::response::ConsoleResponse;
 use crate::server::ConsoleServer;
 
 pub(super) static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 pub(super) const ADDRESS: &str = "127.0.0.1:8001";
 pub(super) const OWN_ORIGIN: &str = "http://127.0.0.1:8001";
+/// Pieces of a response that are written before somebody reads them.
+const STREAM_PIECES: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct FixedExaminer;
@@ -45,6 +52,31 @@ impl ControlPlaneExaminer for FixedExaminer {
                 remedy: "read the log of the agent".to_owned(),
             }],
         }
+    }
+}
+
+/// Responses that go on, by their paths; each is opened once.
+#[derive(Default)]
+pub(super) struct FakeStreams(Mutex<HashMap<String, Receiver<client::Result<Bytes>>>>);
+
+impl FakeStreams {
+    /// The end of a response by which it is written.
+    pub(super) fn add(&self, path: &str) -> Sender<client::Result<Bytes>> {
+        let (sender, receiver) = mpsc::channel(STREAM_PIECES);
+        self.0.lock().insert(path.to_owned(), receiver);
+        sender
+    }
+}
+
+#[async_trait]
+impl StreamOpener for FakeStreams {
+    async fn open(&self, path: &str) -> client::Result<ResponseStream> {
+        let receiver = self.0.lock().remove(path);
+        let receiver = receiver.ok_or_else(Status::path_not_found)?;
+        let pieces = stream::unfold(receiver, |mut receiver| async move {
+            Some((receiver.recv().await?, receiver))
+        });
+        Ok(pieces.boxed())
     }
 }
 
@@ -72,6 +104,7 @@ impl ReceivedPage {
 
 pub(super) struct ConsoleFixture {
     pub(super) api: Arc<FakeApi>,
+    pub(super) streams: Arc<FakeStreams>,
     pub(super) server: Arc<ConsoleServer>,
     pub(super) links: Arc<Mutex<Vec<String>>>,
     pub(super) tasks: TaskGroup,
@@ -89,12 +122,13 @@ impl ConsoleFixture {
 
     pub(super) fn start_unlisted(api: Arc<FakeApi>) -> Self {
         let tasks = TaskGroup::new(ShutdownToken::new());
-        let console = Console::start(
-            Arc::clone(&api) as Arc<dyn Api>,
-            Arc::new(FixedExaminer),
-            "https://plane:6443".to_owned(),
-            &tasks,
-        );
+        let streams = Arc::new(FakeStreams::default());
+        let connections = UserConnections {
+            api: Arc::clone(&api) as Arc<dyn Api>,
+            streams: Arc::clone(&streams) as Arc<dyn StreamOpener>,
+            examiner: Arc::new(FixedExaminer),
+        };
+        let console = Console::start(connections, "https://plane:6443".to_owned(), &tasks);
         let links = Arc::new(Mutex::new(Vec::new()));
         let printed = Arc::clone(&links);
         let print = Box::new(move |link| printed.lock().push(link));
@@ -103,6 +137,7 @@ impl ConsoleFixture {
         server.print_link();
         Self {
             api,
+            streams,
             server,
             links,
             tasks,

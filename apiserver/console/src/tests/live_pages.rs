@@ -12,7 +12,7 @@ use crate::response::ConsoleResponse;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-fn live(path: &str, cookie: &str) -> Request<Full<bytes::Bytes>> {
+pub(super) fn live(path: &str, cookie: &str) -> Request<Full<bytes::Bytes>> {
     let mut request = request(Method::GET, path);
     let headers = request.headers_mut();
     headers.insert(COOKIE, cookie.parse().unwrap());
@@ -21,7 +21,7 @@ fn live(path: &str, cookie: &str) -> Request<Full<bytes::Bytes>> {
 }
 
 /// The next event that is not a comment.
-async fn next_event(response: &mut ConsoleResponse) -> String {
+pub(super) async fn next_event(response: &mut ConsoleResponse) -> String {
     let read = async {
         loop {
             let frame = response.body_mut().frame().await.unwrap().unwrap();

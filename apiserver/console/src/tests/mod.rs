@@ -9,6 +9,7 @@ mod fixture;
 mod live_pages;
 mod moves;
 mod other_policies;
+mod pods;
 mod policies;
 mod rendering;
 mod resource_lists;
