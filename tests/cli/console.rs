@@ -195,10 +195,42 @@ fn a_browser_moves_a_workload_and_changes_its_policy() {
     assert_sound(&browser, &console);
 }
 
-/// The pages, by the names of their files.
-const PAGES: [(&str, &str); 18] = [
+// proves: CON-browser, CON-pods, CON-logs
+#[harness::slow]
+#[test]
+fn a_browser_follows_the_log_of_a_pod() {
+    let Some([chromium]) = tools(["chromium"]) else {
+        return;
+    };
+    let fixture = CliFixture::shared();
+    fixture.propagate_deployment("logged");
+    let console = RunningConsole::start(&fixture, "console --listen 127.0.0.1:0");
+    let mut browser = Browser::start(&chromium);
+    browser.navigate(&console.link);
+    browser.navigate(&format!(
+        "{}/workloads/logged/web%2Ddeployment",
+        console.origin
+    ));
+    browser.click("a[href$='/pods/member1']");
+    browser.wait_for_text("Running");
+    browser.click("a[href*='/logs/member1?']");
+    browser.wait_for("document.querySelector('#log') !== null");
+    // The page begins with the end of the log, which the followed log replaces and continues.
+    browser.wait_for("document.querySelector('#log').dataset.size > 0");
+    let lines = browser.evaluate("document.querySelector('#log').textContent.split('\\n').length");
+    browser.wait_for(&format!(
+        "document.querySelector('#log').textContent.split('\\n').length > {lines} + 1"
+    ));
+    browser.click("p.back a");
+    browser.wait_for_text("Read again");
+    assert_sound(&browser, &console);
+}
+
+/// The pages, by the names of their files. The last one shows what has been sampled meanwhile.
+const PAGES: [(&str, &str); 25] = [
     ("fleet", "/"),
     ("fleet-table", "/?view=table"),
+    ("fleet-map", "/?view=map"),
     ("workloads", "/workloads"),
     ("workload", "/workloads/default/pictured%2Ddeployment"),
     (
@@ -224,13 +256,23 @@ const PAGES: [(&str, &str); 18] = [
         "policy-plan",
         "/policies/default/pictured/change?manifest={apiVersion:+policy.karmada.io/v1alpha1,+kind:+PropagationPolicy,+metadata:+{name:+pictured,+namespace:+default},+spec:+{resourceSelectors:+[{apiVersion:+apps/v1,+kind:+Deployment,+name:+pictured}],+placement:+{clusterAffinity:+{clusterNames:+[member2]}}}}",
     ),
+    ("override-policies", "/overridepolicies"),
+    ("override-policy", "/overridepolicies/default/pictured"),
+    ("rollout-policies", "/rolloutpolicies"),
+    ("rollout-policy", "/rolloutpolicies/default/pictured"),
+    (
+        "pods",
+        "/workloads/default/pictured%2Ddeployment/pods/member1",
+    ),
     ("cluster", "/clusters/member1"),
     ("drain", "/clusters/member1/drain"),
     ("services", "/services"),
     ("autoscalers", "/autoscalers"),
     ("quotas", "/quotas"),
     ("health", "/health"),
+    (ACTIVITY, "/activity"),
 ];
+const ACTIVITY: &str = "activity";
 
 /// One object for each list that has none otherwise, without an effect on other tests.
 fn create_listed_objects(fixture: &CliFixture) {
@@ -243,11 +285,26 @@ fn create_listed_objects(fixture: &CliFixture) {
             "metadata": named, "spec": {"types": ["CrossCluster"], "providerClusters": [{"name": "member1"}]}}),
         json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA", "metadata": named,
             "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [cpu]}}),
+        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": named,
+            "spec": {"resourceSelectors": [target], "overrideRules": [
+                {"targetCluster": {"clusterNames": ["member1"]}, "overriders": {
+                    "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "1.28"}],
+                    "plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": 1}]}}]}}),
         json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota", "metadata": named,
             "spec": {"overall": {"cpu": "1000", "memory": "1Ti"}}}),
     ] {
         fixture.create(object);
     }
+}
+
+/// The path of the log of the first pod in the first member.
+fn log_of_a_pod(browser: &mut Browser, console: &RunningConsole) -> String {
+    let pods = "/workloads/default/pictured%2Ddeployment/pods/member1";
+    browser.navigate(&format!("{}{pods}", console.origin));
+    let link = "document.querySelector('td a[href*=\"/logs/\"]')";
+    browser.wait_for(&format!("{link} !== null"));
+    let path = browser.evaluate(&format!("{link}.getAttribute('href')"));
+    path.as_str().unwrap().to_owned()
 }
 
 // proves: CON-pictures
@@ -265,12 +322,17 @@ fn every_page_is_pictured_light_and_dark_wide_and_narrow() {
     browser.navigate(&console.link);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
     std::fs::create_dir_all(&folder).unwrap();
+    let log = log_of_a_pod(&mut browser, &console);
+    let pages = PAGES.into_iter().chain([("log", log.as_str())]);
     for width in [1280, 390] {
         for is_dark in [false, true] {
             browser.set_viewport(Viewport { width, is_dark });
-            for (name, path) in PAGES {
+            for (name, path) in pages.clone() {
                 browser.navigate(&format!("{}{path}", console.origin));
                 browser.wait_for("document.querySelector('h1') !== null");
+                if name == ACTIVITY {
+                    browser.wait_for("document.querySelectorAll('polyline').length >= 3");
+                }
                 let scheme = if is_dark { "dark" } else { "light" };
                 browser.screenshot(&folder.join(format!("{name}-{width}-{scheme}.png")));
                 let overflow =
