@@ -10,8 +10,8 @@ use maud::{Markup, html};
 
 use super::bars::share_bar;
 use super::cluster_contents::cluster_contents;
+use super::cluster_facts::{location, mode, nodes, readiness, taints};
 use super::connection::{certificate, last_heartbeat, tunnel};
-use super::fleet::{location, mode, nodes, readiness, taints};
 use super::layout::{Navigation, PageParts};
 use super::markup::{badge, bytes, cluster_path, cores, notice, units};
 use crate::clipped_text::clipped;
@@ -115,7 +115,7 @@ fn facts_section(
                     dt { "Taints" } dd { (taints(row)) }
                     dt { "Tunnel" } dd { (tunnel(console, row)) }
                     @if let Some(heartbeat) = heartbeat { dt { "Heartbeat" } dd { (heartbeat) } }
-                    dt { "Credentials" } dd { (certificate(console, row, SystemClock.now())) }
+                    dt { "Expiry" } dd { (certificate(console, row, SystemClock.now())) }
                     @if !zones.is_empty() { dt { "Zones" } dd { (zones) } }
                     @if !cluster.spec.api_endpoint.is_empty() {
                         dt { "Address" } dd { code { (clipped(&cluster.spec.api_endpoint)) } }

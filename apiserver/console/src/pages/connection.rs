@@ -67,14 +67,14 @@ fn reassurance(cluster: &ClusterRow) -> &'static str {
 fn expiry_text(expiry: Timestamp, now: Timestamp) -> Markup {
     let left = expiry.duration_since(now);
     let days = usize::try_from(left.as_hours() / 24).unwrap_or(0);
+    let date = expiry.strftime("%Y-%m-%d").to_string();
     html! {
         @if left <= SignedDuration::ZERO {
-            (badge("bad", "Expired")) " " span .muted { "since " (rfc3339_seconds(expiry)) }
+            (badge("bad", "Expired")) " "
         } @else if left < WARNING_PERIOD {
-            (badge("warn", &format!("{} left", counted(days, "day")))) " " span .muted { "until " (rfc3339_seconds(expiry)) }
-        } @else {
-            "until " (rfc3339_seconds(expiry)) " " span .muted { "(" (counted(days, "day")) ")" }
+            (badge("warn", &format!("{} left", counted(days, "day")))) " "
         }
+        span .nowrap title=(rfc3339_seconds(expiry)) { (date) }
     }
 }
 

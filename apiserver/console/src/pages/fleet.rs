@@ -6,11 +6,12 @@ use machinery::time::{Clock, SystemClock};
 use maud::{Markup, html};
 
 use super::bars::share_bar;
+use super::cluster_facts::{location, mode, nodes, readiness, taints};
 use super::connection::{certificate, tunnel};
 use super::fleet_map::map;
 use super::layout::{Navigation, PageParts};
 use super::markup::{
-    badge, bytes, cluster_path, cores, counted, empty_state, grouped, remarks, replica_count, units,
+    bytes, cluster_path, cores, counted, empty_state, remarks, replica_count, units,
 };
 use crate::console::Console;
 use crate::inventory::{ClusterLoad, ClusterRow};
@@ -84,49 +85,6 @@ pub(super) fn content(console: &Console, view: FleetView) -> Markup {
     }
 }
 
-pub(super) fn readiness(cluster: &ClusterRow) -> Markup {
-    match (cluster.is_deleting, cluster.is_ready) {
-        (true, _) => badge("warn", "Leaving"),
-        (false, true) => badge("good", "Ready"),
-        (false, false) => badge("bad", "Not ready"),
-    }
-}
-
-pub(super) fn mode(cluster: &ClusterRow) -> &'static str {
-    if cluster.is_pull { "Pull" } else { "Push" }
-}
-
-pub(super) fn location(cluster: &ClusterRow) -> String {
-    let parts = [&*cluster.provider, &*cluster.region];
-    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(" · ")
-}
-
-pub(super) fn taints(cluster: &ClusterRow) -> Markup {
-    html! {
-        @if cluster.taints.is_empty() {
-            span .muted { "none" }
-        } @else {
-            ul .chips {
-                @for taint in &cluster.taints {
-                    li .chip title=(taint.effect) {
-                        (taint.key)
-                        @if !taint.value.is_empty() { "=" (taint.value) }
-                        ":" (taint.effect)
-                    }
-                }
-            }
-        }
-    }
-}
-
-pub(super) fn nodes(cluster: &ClusterRow) -> String {
-    match cluster.nodes {
-        Some((ready, all)) => format!("{} of {} ready", grouped(ready), grouped(all)),
-        None => "not reported".to_owned(),
-    }
-}
-
 fn placed(cluster: &ClusterRow, load: ClusterLoad) -> Markup {
     let parameters = [("cluster", &*cluster.name)];
     let link = Link {
@@ -183,7 +141,7 @@ fn table(
                 caption .visually-hidden { "Clusters" }
                 thead {
                     tr {
-                        @for title in ["Cluster", "State", "Version", "Mode", "Nodes", "CPU", "Memory", "Pods", "Placed", "Taints", "Tunnel", "Expiry"] {
+                        @for title in ["Cluster", "State", "Version", "Mode", "Nodes", "CPU", "Memory", "Pods", "Placed", "Taints", "Expiry"] {
                             th scope="col" { (title) }
                         }
                     }
@@ -194,14 +152,16 @@ fn table(
                             th scope="row" .name title=(cluster.name) { a href=(cluster_path(&cluster.name, &[], &[])) { (cluster.name) } }
                             td title=(cluster.remark) { (readiness(cluster)) }
                             td .version title=(cluster.version) { (cluster.version) }
-                            td { (mode(cluster)) }
+                            td {
+                                (mode(cluster))
+                                @if cluster.is_pull { div { (tunnel(console, cluster)) } }
+                            }
                             td .number { @if let Some((ready, all)) = cluster.nodes { (ready) "/" (all) } }
                             td { (share_bar("CPU", cluster.cpu.as_ref(), cores)) }
                             td { (share_bar("Memory", cluster.memory.as_ref(), bytes)) }
                             td { (share_bar("Pods", cluster.pods.as_ref(), units)) }
                             td { (placed(cluster, load(cluster))) }
                             td { (taints(cluster)) }
-                            td { (tunnel(console, cluster)) }
                             td { (certificate(console, cluster, now)) }
                         }
                     }

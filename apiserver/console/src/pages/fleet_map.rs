@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use super::fleet::readiness;
+use super::cluster_facts::readiness;
 use super::markup::{cluster_path, counted};
 use crate::inventory::ClusterRow;
 

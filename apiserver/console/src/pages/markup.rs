@@ -122,7 +122,10 @@ pub(super) fn object_path(
 /// A number of things, with its noun.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     let number = grouped(i64::try_from(count).unwrap_or(i64::MAX));
-    match (count, noun.strip_suffix('y')) {
+    // As in policies, and not in days.
+    let stem = noun.strip_suffix('y');
+    let stem = stem.filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match (count, stem) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{number} {stem}ies"),
         (_, None) => format!("{number} {noun}s"),
@@ -207,5 +210,6 @@ mod tests {
         assert_eq!(counted(1, "cluster"), "1 cluster");
         assert_eq!(counted(1200, "cluster"), "1,200 clusters");
         assert_eq!(counted(2, "policy"), "2 policies");
+        assert_eq!(counted(2, "day"), "2 days");
     }
 }

@@ -4,6 +4,7 @@ mod activity;
 mod bars;
 mod cluster;
 mod cluster_contents;
+mod cluster_facts;
 mod connection;
 mod events;
 mod fleet;

@@ -56,6 +56,13 @@ impl Plot {
             }
         }
         lines.retain(|line| !line.is_empty());
+        // A line of one point is a dot: it ends where it begins.
+        for line in lines
+            .iter_mut()
+            .filter(|line| line.matches(' ').count() == 1)
+        {
+            *line = line.repeat(2);
+        }
         lines
     }
 
@@ -141,7 +148,10 @@ mod tests {
         ];
         let plot = plot(&points);
         assert_eq!(plot.ceiling(), 10.0);
-        assert_eq!(plot.lines(now), ["0.0,120.0 300.0,0.0 ", "600.0,60.0 "]);
+        assert_eq!(
+            plot.lines(now),
+            ["0.0,120.0 300.0,0.0 ", "600.0,60.0 600.0,60.0 "]
+        );
         assert_eq!(plot.description(), "From 0 to 10 s in the last hour");
         let card = plot_card(&plot, now).into_string();
         assert!(card.contains("<strong>5 s</strong>"), "{card}");

@@ -155,7 +155,7 @@ pub(super) fn parts(filter: &ListFilter) -> PageParts {
         head: html! {
             div .heading {
                 h1 { (list.title) }
-                @if list.navigation == Navigation::Policies {
+                @if list.path == POLICY_PAGES {
                     a .button href="/policies/new" { "New policy" }
                 }
             }

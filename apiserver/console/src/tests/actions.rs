@@ -8,7 +8,7 @@ use machinery::{Gvr, Status};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::fixture::{ConsoleFixture, DEPLOYMENTS, claimed_fleet, fleet};
+use super::fixture::{ConsoleFixture, DEPLOYMENTS, PlannedPage, claimed_fleet, fleet};
 
 const APPROVE: &str = "/workloads/shop/web%2Ddeployment/approve?stage=everywhere";
 static CONTROLLER_REVISIONS: Gvr = Gvr::from_static("apps", "v1", "controllerrevisions");
@@ -17,22 +17,17 @@ const SCALE: &str = "/workloads/shop/web%2Ddeployment/scale";
 // proves: CON-plan-first, CON-approve
 #[tokio::test]
 async fn a_stage_is_approved_as_its_plan_says() {
-    let fixture = ConsoleFixture::start(fleet()).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(APPROVE, &cookie).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    assert!(plan.text.contains("<code>web-2</code>"), "{}", plan.text);
-    assert!(
-        plan.text.contains("<li class=\"chip\">west</li>"),
-        "{}",
-        plan.text
-    );
-    let title = "<h1>Approve stage everywhere of web</h1>";
-    assert!(plan.text.contains(title), "{}", plan.text);
-    assert!(plan.text.contains(">Back to web</a>"), "{}", plan.text);
-    assert_eq!(fixture.api.writes(), []);
-    let form = ConsoleFixture::plan_form(&plan, "&stage=everywhere");
-    let done = fixture.post(APPROVE, &cookie, &form).await;
+    let planned = PlannedPage::open(fleet(), APPROVE).await;
+    planned.assert_shows(&[
+        "<code>web-2</code>",
+        "<li class=\"chip\">west</li>",
+        "<h1>Approve stage everywhere of web</h1>",
+        ">Back to web</a>",
+    ]);
+    let done = planned.confirm("&stage=everywhere").await;
+    let PlannedPage {
+        fixture, cookie, ..
+    } = planned;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
     assert_eq!(
         done.location(),
@@ -82,16 +77,13 @@ async fn an_approval_shows_what_each_cluster_gets() {
     staged["status"]["targetRevision"] = json!(new);
     staged["status"]["stages"][1]["clusters"][0]["revision"] = json!(old);
     api.seed(&ROLLOUTS, staged);
-    let fixture = ConsoleFixture::start(api).await;
-    let plan = fixture.page(APPROVE).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    for text in [
-        format!("In west, which has <code>{old}</code>"),
-        "spec.image: &quot;web:1&quot; -&gt; &quot;&lt;b&gt;:2&quot;".to_owned(),
-    ] {
-        assert!(plan.text.contains(&text), "{text} in {}", plan.text);
-    }
-    assert!(!plan.text.contains("cannot be shown"), "{}", plan.text);
+    let planned = PlannedPage::open(api, APPROVE).await;
+    planned.assert_shows(&[
+        &format!("In west, which has <code>{old}</code>"),
+        "spec.image: &quot;web:1&quot; -&gt; &quot;&lt;b&gt;:2&quot;",
+    ]);
+    let text = &planned.plan.text;
+    assert!(!text.contains("cannot be shown"), "{text}");
 }
 
 // proves: CON-approve, CON-rights
@@ -102,27 +94,22 @@ async fn a_stage_is_approved_without_the_right_to_read_revisions() {
         let is_revision = call.resource == Some(&CONTROLLER_REVISIONS);
         is_revision.then(|| Error::from(Status::failure(403, "Forbidden", "no <revisions>")))
     });
-    let fixture = ConsoleFixture::start(api).await;
-    let plan = fixture.page(APPROVE).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    let text = "What it changes cannot be shown</strong><p>no &lt;revisions&gt;";
-    assert!(plan.text.contains(text), "{}", plan.text);
+    let planned = PlannedPage::open(api, APPROVE).await;
+    planned.assert_shows(&["What it changes cannot be shown</strong><p>no &lt;revisions&gt;"]);
 }
 
 // proves: CON-plan-stale
 #[tokio::test]
 async fn a_plan_that_is_out_of_date_writes_nothing() {
-    let fixture = ConsoleFixture::start(fleet()).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(APPROVE, &cookie).await;
+    let planned = PlannedPage::open(fleet(), APPROVE).await;
+    let fixture = &planned.fixture;
     let mut changed = fixture
         .api
         .get_object(&ROLLOUTS, "shop", "web-deployment")
         .unwrap();
     changed["status"]["targetRevision"] = json!("web-3");
     fixture.api.seed(&ROLLOUTS, changed);
-    let form = ConsoleFixture::plan_form(&plan, "&stage=everywhere");
-    let page = fixture.post(APPROVE, &cookie, &form).await;
+    let page = planned.confirm("&stage=everywhere").await;
     assert_eq!(page.status, StatusCode::CONFLICT);
     assert!(
         page.text
@@ -136,23 +123,21 @@ async fn a_plan_that_is_out_of_date_writes_nothing() {
 // proves: CON-plan-stale
 #[tokio::test]
 async fn news_of_a_status_stop_no_plan() {
-    let fixture = ConsoleFixture::start(fleet()).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(APPROVE, &cookie).await;
-    let rollout = fixture.api.get_object(&ROLLOUTS, "shop", "web-deployment");
+    let planned = PlannedPage::open(fleet(), APPROVE).await;
+    let api = &planned.fixture.api;
+    let rollout = api.get_object(&ROLLOUTS, "shop", "web-deployment");
     let mut rollout = rollout.unwrap();
     rollout["status"]["conditions"] = json!([]);
-    fixture.api.seed(&ROLLOUTS, rollout);
-    let approved = ConsoleFixture::plan_form(&plan, "&stage=everywhere");
-    let done = fixture.post(APPROVE, &cookie, &approved).await;
+    api.seed(&ROLLOUTS, rollout);
+    let done = planned.confirm("&stage=everywhere").await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
 
-    let plan = fixture.get(&format!("{SCALE}?replicas=0"), &cookie).await;
-    let mut template = fixture.api.get_object(&DEPLOYMENTS, "shop", "web").unwrap();
+    let planned = PlannedPage::open(fleet(), &format!("{SCALE}?replicas=0")).await;
+    let api = &planned.fixture.api;
+    let mut template = api.get_object(&DEPLOYMENTS, "shop", "web").unwrap();
     template["status"]["readyReplicas"] = json!(1);
-    fixture.api.seed(&DEPLOYMENTS, template);
-    let scaled = ConsoleFixture::plan_form(&plan, "&replicas=0");
-    let done = fixture.post(SCALE, &cookie, &scaled).await;
+    api.seed(&DEPLOYMENTS, template);
+    let done = planned.confirm("&replicas=0").await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
 }
 
@@ -176,29 +161,19 @@ async fn what_cannot_be_done_is_said_instead_of_a_plan() {
 // proves: CON-scale
 #[tokio::test]
 async fn replicas_are_planned_and_then_written() {
-    let fixture = ConsoleFixture::start(claimed_fleet()).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(&format!("{SCALE}?replicas=9"), &cookie).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    assert!(
-        plan.text
-            .contains("<strong>9</strong> replicas instead of 3"),
-        "{}",
-        plan.text
-    );
-    assert!(
-        plan.text
-            .contains("<caption class=\"visually-hidden\">Replicas by cluster")
-    );
-    assert_eq!(fixture.api.writes(), []);
-    let form = ConsoleFixture::plan_form(&plan, "&replicas=9");
-    let done = fixture.post(SCALE, &cookie, &form).await;
+    let planned = PlannedPage::open(claimed_fleet(), &format!("{SCALE}?replicas=9")).await;
+    planned.assert_shows(&[
+        "<strong>9</strong> replicas instead of 3",
+        "<caption class=\"visually-hidden\">Replicas by cluster",
+    ]);
+    let done = planned.confirm("&replicas=9").await;
     assert_eq!(
         done.location(),
         "/workloads/shop/web%2Ddeployment?done=scaled"
     );
-    let scaled = fixture.api.get_object(&DEPLOYMENTS, "shop", "web").unwrap();
+    let api = &planned.fixture.api;
+    let scaled = api.get_object(&DEPLOYMENTS, "shop", "web").unwrap();
     assert_eq!(scaled["spec"]["replicas"], 9);
-    let again = fixture.post(SCALE, &cookie, &form).await;
+    let again = planned.confirm("&replicas=9").await;
     assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.text);
 }

@@ -11,7 +11,7 @@ use machinery::Status;
 use serde_json::{Value, json};
 
 use super::fixture::{ConsoleFixture, api, binding, cluster, deployment, fleet, form_request};
-use super::fixture::{DEPLOYMENTS, OWN_ORIGIN};
+use super::fixture::{DEPLOYMENTS, OWN_ORIGIN, PlannedPage};
 
 const DRAIN: &str = "/clusters/east/drain";
 
@@ -112,27 +112,21 @@ async fn a_cluster_is_cordoned_and_uncordoned() {
 // proves: CON-drain, CON-plan-first
 #[tokio::test]
 async fn a_drain_shows_what_leaves_and_then_evicts_it() {
-    let fixture = ConsoleFixture::start(ready_fleet()).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(DRAIN, &cookie).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    for text in [
+    let planned = PlannedPage::open(ready_fleet(), DRAIN).await;
+    planned.assert_shows(&[
         "1 template can leave it, 0 templates cannot",
         "east:2",
         "west:2",
-    ] {
-        assert!(plan.text.contains(text), "{text} in {}", plan.text);
-    }
-    assert_eq!(fixture.api.writes(), []);
-    let form = ConsoleFixture::plan_form(&plan, "");
-    let done = fixture.post(DRAIN, &cookie, &form).await;
+    ]);
+    let done = planned.confirm("").await;
     assert_eq!(done.location(), "/clusters/east?done=drain");
+    let api = &planned.fixture.api;
     let key = ("shop", "web-deployment");
-    let bound = fixture.api.get_object(&BINDINGS, key.0, key.1).unwrap();
+    let bound = api.get_object(&BINDINGS, key.0, key.1).unwrap();
     let tasks = &bound["spec"]["gracefulEvictionTasks"];
     assert_eq!(tasks[0]["fromCluster"], "east", "{bound}");
     assert_eq!(bound["spec"]["clusters"], json!([]));
-    assert_eq!(taints_of(&fixture.api).as_array().map(Vec::len), Some(1));
+    assert_eq!(taints_of(api).as_array().map(Vec::len), Some(1));
 }
 
 // proves: CON-leaving
@@ -195,13 +189,11 @@ async fn a_drained_cluster_shows_what_has_not_left_it() {
 // proves: CON-drain, CON-plan-stale
 #[tokio::test]
 async fn a_drain_is_planned_again_if_a_template_has_moved() {
-    let fixture = ConsoleFixture::start(ready_fleet()).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(DRAIN, &cookie).await;
+    let planned = PlannedPage::open(ready_fleet(), DRAIN).await;
     let moved = binding("web", &[("east", 1), ("west", 1)]);
-    fixture.api.seed(&BINDINGS, moved);
-    let form = ConsoleFixture::plan_form(&plan, "");
-    let page = fixture.post(DRAIN, &cookie, &form).await;
+    let api = &planned.fixture.api;
+    api.seed(&BINDINGS, moved);
+    let page = planned.confirm("").await;
     assert_eq!(page.status, StatusCode::CONFLICT);
     assert!(
         page.text
@@ -209,7 +201,7 @@ async fn a_drain_is_planned_again_if_a_template_has_moved() {
         "{}",
         page.text
     );
-    assert_eq!(fixture.api.writes(), []);
+    assert_eq!(api.writes(), []);
 }
 
 // proves: CON-cross-site, CON-csrf, CON-rights
@@ -220,11 +212,12 @@ async fn clusters_are_changed_by_no_other_site_and_with_no_other_rights() {
         let is_patch = call.verb == "patch" && call.resource == Some(&CLUSTERS);
         is_patch.then(|| Error::from(Status::failure(403, "Forbidden", "not <yours>")))
     });
-    let fixture = ConsoleFixture::start(api).await;
-    let cookie = fixture.login().await;
-    let plan = fixture.get(DRAIN, &cookie).await;
-    let good = ConsoleFixture::plan_form(&plan, "");
-    let bad = good.replace(&plan.field("token"), "x");
+    let planned = PlannedPage::open(api, DRAIN).await;
+    let good = planned.form("");
+    let bad = good.replace(&planned.plan.field("token"), "x");
+    let PlannedPage {
+        fixture, cookie, ..
+    } = planned;
     for (form, origin, site) in [
         (&good, "http://evil.example", "same-origin"),
         (&good, OWN_ORIGIN, "cross-site"),

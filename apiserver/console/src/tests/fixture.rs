@@ -195,8 +195,7 @@ impl ConsoleFixture {
     /// A form with a policy, URL-encoded.
     pub(super) fn manifest_form(plan: &ReceivedPage, manifest: &str) -> String {
         let token = plan.field("token");
-        let manifest = utf8_percent_encode(manifest, NON_ALPHANUMERIC);
-        format!("token={token}&manifest={manifest}")
+        format!("token={token}{}", manifest_field(manifest))
     }
 
     /// The form of a plan without a policy, with more fields.
@@ -208,6 +207,80 @@ impl ConsoleFixture {
     pub(super) async fn post(&self, path: &str, cookie: &str, form: &str) -> ReceivedPage {
         self.send(form_request(path, cookie, form)).await
     }
+}
+
+/// A console with the page of an action that was opened and has written nothing.
+pub(super) struct PlannedPage {
+    pub(super) fixture: ConsoleFixture,
+    pub(super) cookie: String,
+    pub(super) plan: ReceivedPage,
+    path: String,
+}
+
+impl PlannedPage {
+    /// Starts a console, and opens the page of an action.
+    pub(super) async fn open(api: Arc<FakeApi>, path: &str) -> Self {
+        let fixture = ConsoleFixture::start(api).await;
+        let cookie = fixture.login().await;
+        let plan = fixture.get(path, &cookie).await;
+        Self::new(fixture, cookie, plan, path)
+    }
+
+    /// The same, and has a policy planned in its form.
+    pub(super) async fn of_manifest(api: Arc<FakeApi>, path: &str, manifest: &str) -> Self {
+        let Self {
+            fixture,
+            cookie,
+            plan: form,
+            ..
+        } = Self::open(api, path).await;
+        let body = ConsoleFixture::manifest_form(&form, manifest);
+        let plan = fixture.post(path, &cookie, &body).await;
+        Self::new(fixture, cookie, plan, path)
+    }
+
+    fn new(fixture: ConsoleFixture, cookie: String, plan: ReceivedPage, path: &str) -> Self {
+        assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
+        assert_eq!(fixture.api.writes(), []);
+        Self {
+            fixture,
+            cookie,
+            plan,
+            path: path.to_owned(),
+        }
+    }
+
+    pub(super) fn assert_shows(&self, texts: &[&str]) {
+        for text in texts {
+            assert!(
+                self.plan.text.contains(text),
+                "{text} in {}",
+                self.plan.text
+            );
+        }
+    }
+
+    /// The form of the plan, with more fields.
+    pub(super) fn form(&self, more: &str) -> String {
+        ConsoleFixture::plan_form(&self.plan, more)
+    }
+
+    /// Executes the plan.
+    pub(super) async fn confirm(&self, more: &str) -> ReceivedPage {
+        let form = self.form(more);
+        self.fixture.post(&self.path, &self.cookie, &form).await
+    }
+
+    /// Executes the plan of a policy.
+    pub(super) async fn confirm_manifest(&self, manifest: &str) -> ReceivedPage {
+        self.confirm(&manifest_field(manifest)).await
+    }
+}
+
+/// The field of a form with a policy, URL-encoded.
+pub(super) fn manifest_field(manifest: &str) -> String {
+    let manifest = utf8_percent_encode(manifest, NON_ALPHANUMERIC);
+    format!("&manifest={manifest}")
 }
 
 /// A request of a browser without a session.

@@ -6,7 +6,7 @@ use karmada_api::history::TEMPLATE_HISTORIES;
 use karmada_api::resources::{BINDINGS, CLUSTERS, POLICIES};
 use serde_json::json;
 
-use super::fixture::{ConsoleFixture, binding, claimed_fleet, cluster, form_request};
+use super::fixture::{ConsoleFixture, PlannedPage, binding, claimed_fleet, cluster, form_request};
 
 const WEB: &str = "/workloads/shop/web%2Ddeployment";
 const MOVE: &str = "/workloads/shop/web%2Ddeployment/move";
@@ -26,39 +26,37 @@ async fn a_move_changes_the_policy_that_names_the_cluster() {
     let form = fixture.get(MOVE, &cookie).await;
     assert_eq!(form.status, StatusCode::OK, "{}", form.text);
     assert!(!form.text.contains("name=\"version\""), "{}", form.text);
-    let plan = fixture
-        .get(&format!("{MOVE}?{EAST_TO_WEST}"), &cookie)
-        .await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    for text in [
+    let planned = PlannedPage::open(claimed_fleet(), &format!("{MOVE}?{EAST_TO_WEST}")).await;
+    planned.assert_shows(&[
         "clusterNames",
         "of 1 template would move",
         "Move web to west",
-    ] {
-        assert!(plan.text.contains(text), "{text} in {}", plan.text);
-    }
-    assert_eq!(fixture.api.writes(), []);
-    let confirmed = ConsoleFixture::plan_form(&plan, EAST_TO_WEST);
-    let done = fixture.post(MOVE, &cookie, &confirmed).await;
+    ]);
+    let done = planned.confirm(EAST_TO_WEST).await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
     assert_eq!(done.location(), format!("{WEB}?done=moved"));
-    let policy = fixture.api.get_object(&POLICIES, "shop", "web").unwrap();
+    let api = &planned.fixture.api;
+    let policy = api.get_object(&POLICIES, "shop", "web").unwrap();
     let names = &policy["spec"]["placement"]["clusterAffinity"]["clusterNames"];
     assert_eq!(*names, json!(["west"]));
     assert_eq!(
         policy["metadata"]["labels"].as_object().map(|l| l.len()),
         Some(1)
     );
-    let again = fixture.post(MOVE, &cookie, &confirmed).await;
+    let again = planned.confirm(EAST_TO_WEST).await;
     assert_eq!(again.status, StatusCode::CONFLICT);
-    assert_eq!(fixture.api.writes().len(), 1);
+    assert_eq!(api.writes().len(), 1);
 }
 
 // proves: CON-move, CON-plan-stale, CON-csrf
 #[tokio::test]
 async fn a_move_that_is_not_as_it_was_planned_writes_nothing() {
-    let fixture = ConsoleFixture::start(claimed_fleet()).await;
-    let cookie = fixture.login().await;
+    let planned = PlannedPage::open(claimed_fleet(), &format!("{MOVE}?{EAST_TO_WEST}")).await;
+    let confirmed = planned.form(EAST_TO_WEST);
+    let elsewhere = planned.form("&from=east&to=%3Cb%3E");
+    let PlannedPage {
+        fixture, cookie, ..
+    } = planned;
     for (query, message) in [
         ("from=west&to=east", "does not name the cluster west"),
         ("from=east&to=east", "choose two different clusters"),
@@ -67,15 +65,10 @@ async fn a_move_that_is_not_as_it_was_planned_writes_nothing() {
         assert_eq!(page.status, StatusCode::CONFLICT, "{query}");
         assert!(page.text.contains(message), "{}", page.text);
     }
-    let plan = fixture
-        .get(&format!("{MOVE}?{EAST_TO_WEST}"), &cookie)
-        .await;
-    let confirmed = ConsoleFixture::plan_form(&plan, EAST_TO_WEST);
     let mut foreign = form_request(MOVE, &cookie, &confirmed);
     let origin = "http://evil.example".parse().unwrap();
     foreign.headers_mut().insert(ORIGIN, origin);
     assert_eq!(fixture.send(foreign).await.status, StatusCode::FORBIDDEN);
-    let elsewhere = ConsoleFixture::plan_form(&plan, "&from=east&to=%3Cb%3E");
     let page = fixture.post(MOVE, &cookie, &elsewhere).await;
     assert_eq!(page.status, StatusCode::CONFLICT, "{}", page.text);
     assert!(!page.text.contains("<b>"), "{}", page.text);

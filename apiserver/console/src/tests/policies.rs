@@ -1,5 +1,7 @@
 //! The pages of policies, and changes of them.
 
+use std::sync::Arc;
+
 use client::Error;
 use http::header::ORIGIN;
 use http::{Method, StatusCode};
@@ -9,7 +11,9 @@ use karmada_api::well_known_keys::POLICY_ID;
 use machinery::Status;
 use serde_json::json;
 
-use super::fixture::{ConsoleFixture, ReceivedPage, api, claimed_fleet, form_request, request};
+use super::fixture::{
+    ConsoleFixture, PlannedPage, api, claimed_fleet, form_request, manifest_field, request,
+};
 
 const WEB: &str = "/policies/shop/web";
 const CHANGE: &str = "/policies/shop/web/change";
@@ -18,12 +22,6 @@ fn manifest(namespace: &str, name: &str, clusters: &str) -> String {
     format!(
         "apiVersion: policy.karmada.io/v1alpha1\r\nkind: PropagationPolicy\r\nmetadata:\r\n  namespace: {namespace}\r\n  name: {name}\r\nspec:\r\n  resourceSelectors:\r\n  - {{apiVersion: apps/v1, kind: Deployment, name: web}}\r\n  placement: {{clusterAffinity: {{clusterNames: {clusters}}}}}"
     )
-}
-
-/// The form of a plan, as the browser sends it.
-fn confirmation(plan: &ReceivedPage, manifest: &str) -> String {
-    let form = ConsoleFixture::manifest_form(plan, manifest);
-    format!("{form}&version={}", plan.field("version"))
 }
 
 // proves: CON-policies, CON-escape
@@ -131,35 +129,31 @@ async fn a_changed_policy_is_planned_and_then_applied() {
     );
     assert!(!form.text.contains("name=\"version\""), "{}", form.text);
     let changed = manifest("shop", "web", "[west, nowhere]");
-    let body = ConsoleFixture::manifest_form(&form, &changed);
-    let plan = fixture.post(CHANGE, &cookie, &body).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    for text in [
+    let planned = PlannedPage::of_manifest(claimed_fleet(), CHANGE, &changed).await;
+    planned.assert_shows(&[
         "spec.placement.clusterAffinity.clusterNames",
         " of 1 template would move",
         "clusters that do not exist: nowhere",
         "Apply the policy",
-    ] {
-        assert!(plan.text.contains(text), "{text} in {}", plan.text);
-    }
-    assert_eq!(fixture.api.writes(), []);
-    let done = fixture
-        .post(CHANGE, &cookie, &confirmation(&plan, &changed))
-        .await;
+    ]);
+    let done = planned.confirm_manifest(&changed).await;
+    let PlannedPage {
+        ref fixture,
+        ref cookie,
+        ..
+    } = planned;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
     assert_eq!(done.location(), "/policies/shop/web?done=applied");
     let policy = fixture.api.get_object(&POLICIES, "shop", "web").unwrap();
     let names = &policy["spec"]["placement"]["clusterAffinity"]["clusterNames"];
     assert_eq!(*names, json!(["west", "nowhere"]));
-    let page = fixture.get(done.location(), &cookie).await;
+    let page = fixture.get(done.location(), cookie).await;
     assert!(
         page.text.contains("The policy is applied."),
         "{}",
         page.text
     );
-    let again = fixture
-        .post(CHANGE, &cookie, &confirmation(&plan, &changed))
-        .await;
+    let again = planned.confirm_manifest(&changed).await;
     assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.text);
     assert_eq!(fixture.api.writes().len(), 1);
 }
@@ -171,38 +165,29 @@ async fn labels_and_annotations_of_a_policy_are_planned_and_written() {
     let mut policy = api.get_object(&POLICIES, "shop", "web").unwrap();
     policy["metadata"]["labels"] = json!({POLICY_ID: "p", "team": "a", "old": "x"});
     api.seed(&POLICIES, policy);
-    let fixture = ConsoleFixture::start(api).await;
-    let cookie = fixture.login().await;
-    let form = fixture.get(CHANGE, &cookie).await;
     let changed = manifest("shop", "web", "[east]").replace(
         "  name: web\r\nspec",
         "  name: web\r\n  labels: {team: b}\r\n  annotations: {note: read}\r\nspec",
     );
-    let body = ConsoleFixture::manifest_form(&form, &changed);
-    let plan = fixture.post(CHANGE, &cookie, &body).await;
-    assert_eq!(plan.status, StatusCode::OK, "{}", plan.text);
-    for text in [
+    let planned = PlannedPage::of_manifest(api, CHANGE, &changed).await;
+    planned.assert_shows(&[
         "metadata.labels.team: &quot;a&quot; -&gt; &quot;b&quot;",
         "metadata.labels.old: &quot;x&quot; -&gt; (absent)",
         "metadata.annotations: (absent) -&gt; {&quot;note&quot;:&quot;read&quot;}",
-    ] {
-        assert!(plan.text.contains(text), "{text} in {}", plan.text);
-    }
-    let form = confirmation(&plan, &changed);
+    ]);
     // A label that somebody else adds meanwhile is not removed.
-    let mut relabeled = fixture.api.get_object(&POLICIES, "shop", "web").unwrap();
+    let api = Arc::clone(&planned.fixture.api);
+    let mut relabeled = api.get_object(&POLICIES, "shop", "web").unwrap();
     relabeled["metadata"]["labels"]["new"] = json!("y");
-    fixture.api.seed(&POLICIES, relabeled);
-    let page = fixture.post(CHANGE, &cookie, &form).await;
+    api.seed(&POLICIES, relabeled);
+    let page = planned.confirm_manifest(&changed).await;
     assert_eq!(page.status, StatusCode::CONFLICT, "{}", page.text);
-    assert_eq!(fixture.api.writes(), []);
-    let plan = fixture.post(CHANGE, &cookie, &body).await;
-    let removed = "metadata.labels.new: &quot;y&quot; -&gt; (absent)";
-    assert!(plan.text.contains(removed), "{}", plan.text);
-    let form = confirmation(&plan, &changed);
-    let done = fixture.post(CHANGE, &cookie, &form).await;
+    let planned = PlannedPage::of_manifest(api, CHANGE, &changed).await;
+    planned.assert_shows(&["metadata.labels.new: &quot;y&quot; -&gt; (absent)"]);
+    let done = planned.confirm_manifest(&changed).await;
     assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", done.text);
-    let metadata = &fixture.api.get_object(&POLICIES, "shop", "web").unwrap()["metadata"];
+    let policy = planned.fixture.api.get_object(&POLICIES, "shop", "web");
+    let metadata = &policy.unwrap()["metadata"];
     assert_eq!(metadata["labels"], json!({POLICY_ID: "p", "team": "b"}));
     assert_eq!(metadata["annotations"], json!({"note": "read"}));
 }
@@ -210,41 +195,29 @@ async fn labels_and_annotations_of_a_policy_are_planned_and_written() {
 // proves: CON-policy-change
 #[tokio::test]
 async fn a_new_policy_is_planned_and_then_created() {
-    let fixture = ConsoleFixture::start(claimed_fleet()).await;
-    let cookie = fixture.login().await;
-    let form = fixture.get("/policies/new", &cookie).await;
     let new = manifest("shop", "other", "[east]");
-    let body = ConsoleFixture::manifest_form(&form, &new);
-    let plan = fixture.post("/policies/new", &cookie, &body).await;
-    assert!(plan.text.contains("The policy is new."), "{}", plan.text);
-    let done = fixture
-        .post("/policies/new", &cookie, &confirmation(&plan, &new))
-        .await;
+    let planned = PlannedPage::of_manifest(claimed_fleet(), "/policies/new", &new).await;
+    planned.assert_shows(&["The policy is new."]);
+    let done = planned.confirm_manifest(&new).await;
     assert_eq!(done.location(), "/policies/shop/other?done=applied");
-    assert!(fixture.api.get_object(&POLICIES, "shop", "other").is_some());
+    let api = &planned.fixture.api;
+    assert!(api.get_object(&POLICIES, "shop", "other").is_some());
 }
 
 // proves: CON-plan-stale
 #[tokio::test]
 async fn a_policy_that_somebody_else_has_changed_is_not_overwritten() {
-    let fixture = ConsoleFixture::start(claimed_fleet()).await;
-    let cookie = fixture.login().await;
-    let form = fixture.get(CHANGE, &cookie).await;
     let changed = manifest("shop", "web", "[west]");
-    let body = ConsoleFixture::manifest_form(&form, &changed);
-    let plan = fixture.post(CHANGE, &cookie, &body).await;
+    let planned = PlannedPage::of_manifest(claimed_fleet(), CHANGE, &changed).await;
     // Another manifest than the one that was planned.
     let other = manifest("shop", "web", "[]");
-    let page = fixture
-        .post(CHANGE, &cookie, &confirmation(&plan, &other))
-        .await;
+    let page = planned.confirm_manifest(&other).await;
     assert_eq!(page.status, StatusCode::CONFLICT, "{}", page.text);
+    let fixture = &planned.fixture;
     let mut policy = fixture.api.get_object(&POLICIES, "shop", "web").unwrap();
     policy["spec"]["priority"] = json!(7);
     fixture.api.seed(&POLICIES, policy);
-    let page = fixture
-        .post(CHANGE, &cookie, &confirmation(&plan, &changed))
-        .await;
+    let page = planned.confirm_manifest(&changed).await;
     assert_eq!(page.status, StatusCode::CONFLICT, "{}", page.text);
     assert!(
         page.text
@@ -292,14 +265,13 @@ async fn a_form_changes_its_policy_and_nothing_else() {
 // proves: CON-csrf, CON-cross-site
 #[tokio::test]
 async fn policies_of_other_sites_are_neither_planned_nor_applied() {
-    let fixture = ConsoleFixture::start(claimed_fleet()).await;
-    let cookie = fixture.login().await;
-    let form = fixture.get(CHANGE, &cookie).await;
     let changed = manifest("shop", "web", "[west]");
-    let body = ConsoleFixture::manifest_form(&form, &changed);
-    let plan = fixture.post(CHANGE, &cookie, &body).await;
-    let good = confirmation(&plan, &changed);
-    let without_token = good.replace(&plan.field("token"), "x");
+    let planned = PlannedPage::of_manifest(claimed_fleet(), CHANGE, &changed).await;
+    let good = planned.form(&manifest_field(&changed));
+    let without_token = good.replace(&planned.plan.field("token"), "x");
+    let PlannedPage {
+        fixture, cookie, ..
+    } = planned;
     for (form, origin, site) in [
         (&good, "http://evil.example", "same-origin"),
         (&good, "null", "same-origin"),
