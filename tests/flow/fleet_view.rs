@@ -15,6 +15,8 @@ const ORIGIN: &str = "resource.karmada.io/cached-from-cluster";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 /// A control plane with members, and its administrator.
 struct FleetView {
     fleet: FleetFixture,
@@ -182,7 +184,30 @@ async fn the_objects_of_all_members_are_those_of_one_cluster() {
     assert_eq!(resumed.next_event().await.0, "ADDED member1/e");
 }
 
-// proves: FLV-discovery, FLV-documents, FLV-paths
+/// Aggregated discovery has the same kinds in two documents.
+async fn check_aggregated_discovery(view: &FleetView) {
+    for (path, group, resource, subresource) in [
+        ("/fleet/api", "", "pods", "log"),
+        ("/fleet/apis", "apps", "deployments", "scale"),
+    ] {
+        let accept = format!("{AGGREGATED},application/json");
+        let request = HttpTestRequest::new(Method::GET, path).header("accept", &accept);
+        let response = view.client.call(request).await;
+        assert_eq!(response.headers["content-type"], AGGREGATED, "{path}");
+        let document = response.json();
+        let groups = document["items"].as_array().unwrap();
+        let group = groups.iter().find(|g| g["metadata"]["name"] == group);
+        let version = &group.unwrap()["versions"][0];
+        assert_eq!(version["freshness"], "Current", "{path}");
+        let resources = version["resources"].as_array().unwrap();
+        let resource = resources.iter().find(|r| r["resource"] == resource);
+        let subresources = resource.unwrap()["subresources"].as_array().unwrap();
+        let mut names = subresources.iter().map(|s| &s["subresource"]);
+        assert!(names.any(|name| name == subresource), "{path}");
+    }
+}
+
+// proves: FLV-discovery, FLV-discovery-aggregated, FLV-documents, FLV-paths
 #[tokio::test]
 async fn every_kind_of_the_members_is_discovered() {
     let view = FleetView::start("fleet-kinds").await;
@@ -192,6 +217,7 @@ async fn every_kind_of_the_members_is_discovered() {
     assert!(names.contains(&"apps"), "{names:?}");
     // The kinds of the control plane are not those of the members.
     assert!(!names.contains(&"policy.karmada.io"), "{names:?}");
+    check_aggregated_discovery(&view).await;
     let core = view.get("/fleet/api").await.json();
     assert_eq!(core["versions"], json!(["v1"]));
     let list = view.get("/fleet/apis/apps/v1").await.json();

@@ -18,7 +18,7 @@ use crate::response_body::ServerResponseBody;
 use crate::response_writers;
 use crate::subresources::SubresourceConnectors;
 
-const AGGREGATED_DISCOVERY_TYPE: &str =
+pub(crate) const AGGREGATED_DISCOVERY_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 struct DocumentWithEtag {
@@ -168,7 +168,7 @@ impl DiscoveryDocuments {
 }
 
 /// Whether the best Accept clause that can be served asks for aggregated discovery.
-fn wants_aggregated(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_aggregated(headers: &HeaderMap) -> bool {
     for clause in negotiation::accept_clauses(headers) {
         let json = matches!(
             &*clause.media_type,

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::FleetView;
 use super::member_call::MemberCall;
-use crate::negotiation::{self, ResponseOffer};
+use crate::discovery::wants_aggregated;
+use crate::negotiation::{self, ResponseFormat, ResponseOffer};
 use crate::proxy::path;
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
@@ -44,12 +45,20 @@ impl FleetView {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let headers = connection.request.headers();
         let query = QueryParams::parse(connection.request.uri().query());
-        let format = negotiation::negotiate(headers, &query, ResponseOffer::default())?;
+        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+        let is_aggregated = matches!(segments[..], ["api" | "apis"]) && wants_aggregated(headers);
+        let format = match is_aggregated {
+            true => ResponseFormat::PLAIN_JSON,
+            false => negotiation::negotiate(headers, &query, ResponseOffer::default())?,
+        };
         let mut served = self.cache.served_resources().await;
         let names: Vec<String> = served.keys().cloned().collect();
         let visible = self.access.visible(&connection.user, names).await;
         served.retain(|cluster, _| visible.contains(cluster));
-        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+        if is_aggregated {
+            let is_core = segments == ["api"];
+            return Ok(self.discover_aggregated(connection, &served, is_core).await);
+        }
         let document = match segments[..] {
             [] => json!({"paths": ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"]}),
             ["api"] => json!({"kind": "APIVersions", "versions": versions(&served, ""),
@@ -79,7 +88,7 @@ impl FleetView {
     }
 
     /// The resources of a group version in any member. 404 if no member serves it.
-    async fn describe(
+    pub(super) async fn describe(
         &self,
         connection: &SubresourceConnectRequest,
         served: &BTreeMap<String, ServedResources>,
@@ -174,7 +183,7 @@ fn is_group_of_kubernetes(group: &str) -> bool {
 
 /// The named groups that members serve. Kubernetes' groups are first, so that kubectl does not take
 /// their short names for those of another group.
-fn groups(served: &BTreeMap<String, ServedResources>) -> Vec<String> {
+pub(super) fn groups(served: &BTreeMap<String, ServedResources>) -> Vec<String> {
     let versions = served.values().flat_map(BTreeMap::keys);
     let groups = versions.map(|version| split_api_version(version).0);
     let groups: BTreeSet<&str> = groups.filter(|group| !group.is_empty()).collect();
@@ -184,7 +193,7 @@ fn groups(served: &BTreeMap<String, ServedResources>) -> Vec<String> {
 }
 
 /// The versions of a group that members serve, the preferred one first.
-fn versions(served: &BTreeMap<String, ServedResources>, group: &str) -> Vec<String> {
+pub(super) fn versions(served: &BTreeMap<String, ServedResources>, group: &str) -> Vec<String> {
     let all = served.values().flat_map(BTreeMap::keys);
     let versions: BTreeSet<&str> = all
         .map(|version| split_api_version(version))

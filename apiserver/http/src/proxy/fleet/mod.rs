@@ -10,6 +10,7 @@
 
 mod access;
 mod address;
+mod aggregated_discovery;
 mod decision_cache;
 mod discovery;
 mod identity;
