@@ -116,6 +116,11 @@ impl MemberStore {
                 let mut failures = self.failures.lock();
                 failures.retry_at = Some(Instant::now() + failures.backoff.next_delay());
             }
+            // Whoever is shown the reason need not know the address.
+            match &error {
+                client::Error::Transport { message, .. } => self.record_failure(message),
+                error => self.record_failure(&error.to_string()),
+            }
             store_error(&self.resource.cluster, &error)
         })
     }
@@ -142,7 +147,8 @@ impl MemberStore {
         let mut token = self.page_token(range)?;
         loop {
             let page = self.list_page(token).await?;
-            let revision = self.resource.check_revision(page.revision)?;
+            let revision = self.resource.check_revision(page.revision);
+            let revision = revision.inspect_err(|error| self.record_failure(&error.to_string()))?;
             token = page.continue_token;
             let kvs = self.key_values(page.items);
             // A page without selected objects has no key after which the list continues.
@@ -150,7 +156,8 @@ impl MemberStore {
                 continue;
             }
             let mut progress = self.progress.lock();
-            self.count(&mut progress, &kvs)?;
+            let counted = self.count(&mut progress, &kvs);
+            counted.inspect_err(|error| self.record_failure(&error.to_string()))?;
             progress.newest = revision;
             match kvs.last().filter(|_| !token.is_empty()) {
                 Some(last) => progress.next_page = Some((format!("{}\0", last.key), token.clone())),
@@ -164,14 +171,7 @@ impl MemberStore {
         }
     }
 
-    fn record_failure(&self, error: &Error) {
-        let text = match error {
-            Error::Unavailable(text) => text.clone(),
-            error => error.to_string(),
-        };
-        // Whoever shows it names the cluster.
-        let prefix = format!("cluster {:?}: ", self.resource.cluster);
-        let reason = text.strip_prefix(&*prefix).unwrap_or(&text);
+    fn record_failure(&self, reason: &str) {
         self.failures.lock().last = Some(reason.chars().take(MAX_FAILURE_CHARS).collect());
     }
 
@@ -205,10 +205,8 @@ impl Store for MemberStore {
 
     async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         let page = self.next_page(range).await;
-        match &page {
-            Ok(page) if page.remaining == 0 => *self.failures.lock() = ListFailures::default(),
-            Ok(_) => {}
-            Err(error) => self.record_failure(error),
+        if page.as_ref().is_ok_and(|page| page.remaining == 0) {
+            *self.failures.lock() = ListFailures::default();
         }
         page
     }

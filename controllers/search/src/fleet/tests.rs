@@ -219,10 +219,16 @@ async fn a_dead_member_is_missing_and_named() {
 #[tokio::test]
 async fn a_member_that_does_not_list_delays_nobody_for_long() {
     let fixture = FleetFixture::new(true);
-    fixture.members[1].on_call(|_| Some(Status::unavailable("down").into()));
+    fixture.members[1].on_call(|_| {
+        Some(client::Error::Transport {
+            host: "10.0.0.1:6443".to_owned(),
+            message: "down".to_owned(),
+        })
+    });
     let resource = fixture.maps().await;
     assert_eq!(resource.clusters(), ["m1"]);
-    assert_eq!(resource.missing().keys().collect::<Vec<_>>(), ["m2"]);
+    let expected = BTreeMap::from([("m2".to_owned(), "down".to_owned())]);
+    assert_eq!(*resource.missing(), expected);
     fixture.stop().await;
 }
 
