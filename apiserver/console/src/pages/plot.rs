@@ -1,12 +1,14 @@
-//! A value over the last hour as inline SVG.
+//! A value over time as inline SVG.
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
+use super::markup::counted;
 use crate::metrics_history::PlotPoint;
 
-/// The time that a plot shows.
-const SPAN: SignedDuration = SignedDuration::from_hours(1);
+/// The least and the most that a plot shows of the time until now.
+const MIN_SPAN: SignedDuration = SignedDuration::from_mins(5);
+const MAX_SPAN: SignedDuration = SignedDuration::from_hours(1);
 /// The size of a plot in its own units; it is stretched to the width of its card.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
@@ -38,12 +40,20 @@ impl Plot {
         ceiling
     }
 
+    /// The time that the plot shows: all that is known, in whole minutes.
+    fn span(&self, now: Timestamp) -> SignedDuration {
+        let first = self.points.first().map_or(now, |(at, _)| *at);
+        let minutes = (now.duration_since(first).as_secs() + 59) / 60;
+        SignedDuration::from_mins(minutes).clamp(MIN_SPAN, MAX_SPAN)
+    }
+
     /// The lines of the plot, one between each two gaps, as lists of coordinates.
     fn lines(&self, now: Timestamp) -> Vec<String> {
         let ceiling = self.ceiling();
+        let span = self.span(now).as_secs_f64();
         let mut lines = vec![String::new()];
         for (at, value) in &self.points {
-            let age = now.duration_since(*at).as_secs_f64() / SPAN.as_secs_f64();
+            let age = now.duration_since(*at).as_secs_f64() / span;
             match value {
                 Some(value) if (0.0..=1.0).contains(&age) => {
                     let (x, y) = (WIDTH * (1.0 - age), HEIGHT * (1.0 - value / ceiling));
@@ -98,6 +108,7 @@ fn short(value: f64) -> String {
 }
 
 pub(super) fn plot_card(plot: &Plot, now: Timestamp) -> Markup {
+    let minutes = usize::try_from(plot.span(now).as_mins()).unwrap_or(0);
     let last = plot.points.last().and_then(|(_, value)| *value);
     let (title, description) = (format!("{}-title", plot.id), format!("{}-text", plot.id));
     html! {
@@ -115,7 +126,7 @@ pub(super) fn plot_card(plot: &Plot, now: Timestamp) -> Markup {
                 }
                 @for line in plot.lines(now) { polyline .line points=(line.trim_end()) {} }
             }
-            p .axis { span { "an hour ago" } span { "now" } }
+            p .axis { span { (counted(minutes, "minute")) " ago" } span { "now" } }
         }
     }
 }
@@ -154,8 +165,19 @@ mod tests {
         );
         assert_eq!(plot.description(), "From 0 to 10 s in the last hour");
         let card = plot_card(&plot, now).into_string();
+        assert!(card.contains("60 minutes ago"), "{card}");
         assert!(card.contains("<strong>5 s</strong>"), "{card}");
         assert!(!card.contains("<b>"), "{card}");
+    }
+
+    // proves: CON-plots
+    #[test]
+    fn a_plot_shows_the_time_that_is_known() {
+        let now = Timestamp::from_second(7200).unwrap();
+        for (first, minutes) in [(7200, 5), (6599, 11), (6600, 10), (0, 60)] {
+            let span = plot(&[(first, None)]).span(now);
+            assert_eq!(span, SignedDuration::from_mins(minutes), "{first}");
+        }
     }
 
     #[test]
