@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clap::Args;
-use client::remote::RemoteApi;
+use client::remote::{Http2FlowControl, RemoteApi, RestConfig};
 use client::{ShutdownToken, TaskGroup};
 use flotilla_cli::doctor::{self, report::DoctorReport};
 use flotilla_cli::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
@@ -53,7 +53,7 @@ impl ControlPlaneExaminer for RemoteExaminer {
 /// How long a response may send nothing until that is passed on.
 const QUIET_INTERVAL: Duration = Duration::from_secs(15);
 
-struct RemoteStreams(Arc<RemoteApi>);
+struct RemoteStreams(RemoteApi);
 
 #[async_trait]
 impl StreamOpener for RemoteStreams {
@@ -80,6 +80,12 @@ pub async fn run(
     let config = arguments.control.load_config()?;
     let control_plane = config.server.to_string();
     let tasks = TaskGroup::new(ShutdownToken::new());
+    // A browser that does not read its log holds up nothing else.
+    let for_streams = RestConfig {
+        flow_control: Http2FlowControl::INDEPENDENT_READERS,
+        ..config.clone()
+    };
+    let streams = RemoteStreams(RemoteApi::new(for_streams, &tasks)?);
     let api = Arc::new(RemoteApi::new(config, &tasks)?);
     let listener = TcpListener::bind(arguments.listen).await;
     let listener = listener.with_context(|| {
@@ -91,7 +97,7 @@ pub async fn run(
     let address = listener.local_addr()?;
     let connections = UserConnections {
         api: Arc::clone(&api) as Arc<dyn client::Api>,
-        streams: Arc::new(RemoteStreams(Arc::clone(&api))),
+        streams: Arc::new(streams),
         examiner: Arc::new(RemoteExaminer(api)),
     };
     let console = Console::start(connections, control_plane, &tasks);
