@@ -62,7 +62,8 @@ use crate::{feature_gate_flags, output, scheduler_flags};
 /// file that `flotilla restore` makes the store of a standalone Flotilla of. Left out is what every
 /// server makes itself, such as events, leases, tokens of service accounts, and roles that each
 /// server has, and Karmada's webhooks and APIServices. What Flotilla does not serve stops the move
-/// unless --leave names it. Every object keeps its uid and is compared. The move begins anew when the
+/// unless --leave names it, and so does a binding whose template stays behind: the new server would
+/// delete its copies in members. Every object keeps its uid and is compared. The move begins anew when the
 /// command is run again. Karmada keeps its objects, and refuses writes until --back.
 ///
 /// With --from kubefed, KubeFed's objects are read from its host cluster and converted, as
@@ -99,7 +100,7 @@ pub struct TakeoverArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "back")]
     to_standalone: Option<PathBuf>,
     /// A resource whose objects stay where they are, as RESOURCE.GROUP, such as
-    /// widgets.example.com; may be repeated.
+    /// widgets.example.com; may be repeated. What Flotilla has itself moves.
     #[arg(long, value_name = "RESOURCE.GROUP", requires = "to_standalone")]
     leave: Vec<String>,
     /// The namespace of Flotilla in that API server.

@@ -12,6 +12,7 @@ use machinery::Gvr;
 use machinery::names::join_group;
 use serde_json::Value;
 
+use super::left_references::left_references;
 use super::server_objects;
 use crate::takeover::snapshot::{ResourceSnapshot, Snapshot, object_key, object_names};
 use crate::takeover::summary::first_lines;
@@ -20,6 +21,9 @@ static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 /// The group suffix of metrics, which nobody stores.
 const METRICS: &str = "metrics.k8s.io";
+
+/// The suffix of Karmada's own groups.
+const KARMADA_GROUPS: &str = ".karmada.io";
 
 /// How a Karmada is read.
 pub(super) struct ReadOptions<'a> {
@@ -70,18 +74,23 @@ impl MovedContent {
         for resource in &resources {
             content.read_resource(host, resource, options).await?;
         }
+        let kinds = resources.into_iter().map(|r| (r.group, r.kind)).collect();
+        content
+            .errors
+            .extend(left_references(&content.snapshot, &kinds));
         Ok(content)
     }
 
-    /// The definitions come first: their kinds are served when they are stored. Those of kinds that
-    /// are built in here are Karmada's own.
+    /// The definitions come first: their kinds are served when they are stored. Karmada's own are of
+    /// kinds that are built in here.
     async fn read_definitions(&mut self, host: &dyn Api) -> anyhow::Result<()> {
         let kind = "CustomResourceDefinition";
         let listed = list_resource(host, &DEFINITIONS, kind).await;
         let mut definitions = listed.context("definitions")?.unwrap_or_default();
         definitions.retain(|definition| {
             let (group, resource) = defined_names(definition);
-            self.store.built_in(group, resource).is_none()
+            let is_own = group.ends_with(KARMADA_GROUPS);
+            !is_own || self.store.built_in(group, resource).is_none()
         });
         for definition in &definitions {
             let (group, resource) = defined_names(definition);
@@ -137,12 +146,22 @@ impl MovedContent {
         listed: &ListedResource,
         options: &ReadOptions<'_>,
     ) -> anyhow::Result<()> {
-        let is_read =
-            (&*listed.group, &*listed.resource) == (&*DEFINITIONS.group, &*DEFINITIONS.resource);
-        if is_read || server_objects::is_server_made(&listed.group, &listed.resource) {
+        if server_objects::is_server_made(&listed.group, &listed.resource) {
             return Ok(());
         }
-        if options.left.contains(&listed.name()) {
+        let is_left = options.left.contains(&listed.name());
+        ensure!(
+            !is_left || !self.is_built_in(listed),
+            "--leave {}: Flotilla has this resource itself, and what members have may depend on \
+             it; it moves",
+            listed.name()
+        );
+        let is_read =
+            (&*listed.group, &*listed.resource) == (&*DEFINITIONS.group, &*DEFINITIONS.resource);
+        if is_read {
+            return Ok(());
+        }
+        if is_left {
             let note = format!("{} stay behind (--leave)", listed.name());
             self.notes.push(note);
             return Ok(());
@@ -162,6 +181,12 @@ impl MovedContent {
             None => self.unserved_reason(listed),
         };
         self.refuse_objects(host, listed, &reason).await
+    }
+
+    /// Whether Flotilla has the resource without a definition, in a version that Karmada serves.
+    fn is_built_in(&self, listed: &ListedResource) -> bool {
+        let built_in = self.store.built_in(&listed.group, &listed.resource);
+        built_in.is_some_and(|stored| listed.versions.contains(&stored.version))
     }
 
     /// The resource as Flotilla stores it.
@@ -200,7 +225,8 @@ impl MovedContent {
         if count > 0 {
             let name = listed.name();
             self.errors.push(format!(
-                "{count} {name} cannot be moved: {reason}; delete them, or add --leave {name}"
+                "{count} {name} cannot be moved: {reason}; add --leave {name}, or delete them (and their \
+                 copies in members)"
             ));
         }
         Ok(())

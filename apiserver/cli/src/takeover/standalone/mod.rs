@@ -8,6 +8,7 @@
 //! anew. The backup remembers what was scaled to zero.
 
 mod content;
+mod left_references;
 mod server_objects;
 #[cfg(test)]
 mod tests;

@@ -200,6 +200,154 @@ async fn resources_that_flotilla_does_not_serve_are_named_unless_they_are_left()
     );
 }
 
+/// A binding of a template `apiVersion kind`, in the namespace of that.
+fn binding(name: &str, of: &str, namespace: &str, template: &str) -> Value {
+    let (api_version, kind) = of.split_once(' ').unwrap();
+    let binding_kind = match namespace {
+        "" => "ClusterResourceBinding",
+        _ => "ResourceBinding",
+    };
+    let mut binding = object(binding_kind, namespace, name);
+    binding["spec"] = json!({"resource": {"apiVersion": api_version, "kind": kind,
+        "namespace": namespace, "name": template}});
+    binding
+}
+
+// proves: TKS-left-templates
+#[tokio::test]
+async fn a_binding_whose_template_stays_behind_stops_the_move() {
+    let karmada = karmada();
+    let mut token = object("Secret", "a", "token");
+    token["type"] = "kubernetes.io/service-account-token".into();
+    serve(&karmada, "/v1/secrets", "Secret", &[token]);
+    let mut role = object("ClusterRole", "", "edit");
+    role["metadata"]["labels"] = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
+    let path = "rbac.authorization.k8s.io/v1/clusterroles";
+    serve(&karmada, path, "ClusterRole", &[role]);
+    let mut deleting = binding("gone", "v1 ConfigMap", "a", "gone");
+    deleting["metadata"]["deletionTimestamp"] = "2020-01-02T03:04:05Z".into();
+    deleting["metadata"]["finalizers"] = json!(["karmada.io/binding-controller"]);
+    let bindings = [
+        binding("web-configmap", "v1 ConfigMap", "a", "web"),
+        binding("w-widget", "example.com/v1 Widget", "a", "w"),
+        binding("ca-configmap", "v1 ConfigMap", "a", "kube-root-ca.crt"),
+        binding("token-secret", "v1 Secret", "a", "token"),
+        deleting,
+    ];
+    let path = "work.karmada.io/v1alpha2/resourcebindings";
+    serve(&karmada, path, "ResourceBinding", &bindings);
+    let role = "rbac.authorization.k8s.io/v1 ClusterRole";
+    let bindings = [
+        binding("edit-clusterrole", role, "", "edit"),
+        binding(
+            "works-definition",
+            "apiextensions.k8s.io/v1 CustomResourceDefinition",
+            "",
+            "works.work.karmada.io",
+        ),
+    ];
+    let path = "work.karmada.io/v1alpha2/clusterresourcebindings";
+    serve(&karmada, path, "ClusterResourceBinding", &bindings);
+    let always = [
+        "ClusterResourceBinding edit-clusterrole: its template ClusterRole edit does not",
+        "ClusterResourceBinding works-definition: its template CustomResourceDefinition works.",
+        "ResourceBinding a/ca-configmap: its template ConfigMap a/kube-root-ca.crt does not",
+        "ResourceBinding a/token-secret: its template Secret a/token does not",
+    ];
+    let widget = "ResourceBinding a/w-widget: its template Widget a/w does not move";
+    for (left, expected) in [
+        (vec![], always.to_vec()),
+        (
+            vec!["widgets.example.com"],
+            [&always[..], &[widget]].concat(),
+        ),
+    ] {
+        let errors = read(&karmada, &left).await.unwrap().errors;
+        assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+        for (error, start) in errors.iter().zip(expected) {
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+}
+
+// proves: TKS-left-templates
+#[tokio::test]
+async fn a_dependent_whose_owner_stays_behind_stops_the_move() {
+    let karmada = karmada();
+    let owned = |name: &str, owners: &[(&str, &str)]| {
+        let owners = owners.iter().map(|(of, uid)| {
+            let (api_version, kind) = of.split_once(' ').unwrap();
+            json!({"apiVersion": api_version, "kind": kind, "name": "o", "uid": uid})
+        });
+        let mut object = object("ConfigMap", "a", name);
+        object["metadata"]["ownerReferences"] = owners.collect();
+        object
+    };
+    let (widget, map) = ("example.com/v1 Widget", "v1 ConfigMap");
+    let maps = [
+        owned("of-map", &[(map, "uid-of-both")]),
+        owned("of-none", &[(map, "uid-other")]),
+        owned("of-both", &[(widget, "uid-w"), (map, "uid-of-map")]),
+        owned("of-widget", &[(widget, "uid-w")]),
+        // Nobody serves the kind.
+        owned("of-unserved", &[("example.com/v1 Unserved", "uid-x")]),
+    ];
+    serve(&karmada, "/v1/configmaps", "ConfigMap", &maps);
+    let none = "ConfigMap a/of-none: its owner ConfigMap o does not move";
+    let widget = "ConfigMap a/of-widget: its owner Widget o does not move";
+    for (left, expected) in [
+        (vec![], vec![none]),
+        (vec!["widgets.example.com"], vec![none, widget]),
+    ] {
+        let errors = read(&karmada, &left).await.unwrap().errors;
+        assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+        for (error, start) in errors.iter().zip(expected) {
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+}
+
+// proves: TKS-left-templates
+#[tokio::test]
+async fn what_flotilla_has_itself_cannot_be_left() {
+    let karmada = karmada();
+    for left in [
+        "configmaps",
+        "customresourcedefinitions.apiextensions.k8s.io",
+    ] {
+        let error = read(&karmada, &[left]).await.err().unwrap().to_string();
+        assert!(error.starts_with(&format!("--leave {left}: ")), "{error}");
+    }
+}
+
+// proves: TKS-definitions
+#[tokio::test]
+async fn definitions_that_the_new_server_brings_itself_keep_their_identity() {
+    let karmada = karmada();
+    let group = "multicluster.x-k8s.io";
+    let mut exports = definition(group, "serviceexports", "ServiceExport");
+    exports["spec"]["versions"][0]["name"] = "v1alpha1".into();
+    exports["status"]["storedVersions"] = json!(["v1alpha1"]);
+    let path = "apiextensions.k8s.io/v1/customresourcedefinitions";
+    serve(
+        &karmada,
+        path,
+        "CustomResourceDefinition",
+        &[exports, definition("example.com", "widgets", "Widget")],
+    );
+    let mut export = object("ServiceExport", "a", "s");
+    export["metadata"]["uid"] = "uid-s".into();
+    let path = "multicluster.x-k8s.io/v1alpha1/serviceexports";
+    serve(&karmada, path, "ServiceExport", &[export]);
+    let content = read(&karmada, &[]).await.unwrap();
+    assert_eq!(content.errors, [""; 0]);
+    assert_eq!(content.differences().await.unwrap(), [""; 0]);
+    let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let name = "serviceexports.multicluster.x-k8s.io";
+    let stored = content.store.get(&definitions, "", name).await.unwrap();
+    assert_eq!(stored["metadata"]["uid"], format!("uid-{name}"));
+}
+
 // proves: TKS-refused
 #[tokio::test]
 async fn objects_that_flotilla_refuses_are_named() {
