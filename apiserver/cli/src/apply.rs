@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process, start_error};
 use crate::kubectl_commands::{CommandScope, split_flag};
-use crate::manifest_files::parse_documents;
+use crate::manifest_files::parse_file;
 use crate::member_clusters::list_cluster_names;
 
 /// Apply a configuration to the control plane and propagate it to members.
@@ -116,7 +116,7 @@ pub async fn run(arguments: ApplyArgs) -> anyhow::Result<()> {
     preview.arg("apply").args(&flags.others);
     preview.args(["--dry-run=client", "--output=json"]);
     let objects = run_with_input(preview, &input, Stdio::piped())?;
-    let objects = parse_documents(&String::from_utf8(objects)?)?;
+    let objects = parse_file(&String::from_utf8(objects)?)?;
     let policies: Result<Vec<Value>, _> = objects
         .iter()
         .map(|object| policy_for(object, &flags.clusters))

@@ -10,9 +10,9 @@ pub(crate) fn decode_yaml(bytes: &[u8]) -> Result<Value, String> {
     yaml::from_str(text).map_err(|e| conversion_error(&e))
 }
 
-/// Says why a text is not YAML, without the lines around the place.
+/// Says why a text is not YAML.
 pub(crate) fn conversion_error(error: &Error) -> String {
-    format!("error converting YAML to JSON: {}", error.without_snippet())
+    format!("error converting YAML to JSON: {error}")
 }
 
 #[cfg(test)]

@@ -43,9 +43,29 @@ pub fn from_str_with_duplicate_keys(text: &str) -> Result<Value> {
 
 /// Reads all documents; a key occurs once in each map.
 pub fn from_documents(text: &str) -> Result<Vec<Value>> {
+    read_all(text, || yaml_options(text, DuplicateKeyPolicy::Error))
+}
+
+/// Reads all documents of a file that the user of a command has named, however many they are. Only
+/// the command itself takes its time and memory, which the length of the text bounds.
+pub fn from_large_documents(text: &str) -> Result<Vec<Value>> {
+    read_all(text, || {
+        let mut options = yaml_options(text, DuplicateKeyPolicy::Error);
+        if let Some(budget) = &mut options.budget {
+            // Each takes a character, and a node has up to two events.
+            budget.max_documents = text.len();
+            budget.max_nodes = text.len();
+            budget.max_anchors = text.len();
+            budget.max_aliases = text.len();
+            budget.max_events = text.len().saturating_mul(4);
+        }
+        options
+    })
+}
+
+fn read_all(text: &str, options: impl FnOnce() -> Options + Send) -> Result<Vec<Value>> {
     on_sufficient_stack(text, || {
-        let options = yaml_options(text, DuplicateKeyPolicy::Error);
-        let read: Vec<YamlValue> = serde_saphyr::from_multiple_with_options(text, options)?;
+        let read: Vec<YamlValue> = serde_saphyr::from_multiple_with_options(text, options())?;
         Ok(read.into_iter().map(|document| document.0).collect())
     })
 }
@@ -121,6 +141,8 @@ fn yaml_options(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Options {
         },
         duplicate_keys: duplicate_keys,
         legacy_octal_numbers: true,
+        // The lines around an error may have credentials.
+        with_snippet: false,
     }
 }
 
@@ -352,6 +374,37 @@ mod tests {
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels:\n    b: c\n";
         assert!(max_depth(manifest) <= MAX_CALLER_DEPTH);
         assert!(max_depth(&"[".repeat(MAX_CALLER_DEPTH)) > MAX_CALLER_DEPTH);
+    }
+
+    #[test]
+    fn an_error_names_the_line_and_quotes_nothing() {
+        for (text, line) in [
+            ("data:\n  token: c2VjcmV0\n  token: c2VjcmV0\n", "line 3"),
+            ("data:\n  token: c2VjcmV0\n  open: [\n", "line"),
+            ("data:\n  token: \"c2VjcmV0\n", "line"),
+            ("data:\n  token: c2VjcmV0\n bad: c2VjcmV0\n", "line 3"),
+        ] {
+            for error in [
+                from_str(text).unwrap_err(),
+                from_documents(text).unwrap_err(),
+                from_large_documents(text).unwrap_err(),
+            ] {
+                let error = format!("{error} {error:?}");
+                assert!(error.contains(line), "{error}");
+                assert!(!error.contains("c2VjcmV0"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_a_command_may_have_many_documents_and_nodes() {
+        let documents = "a: 1\n---\n".repeat(2_000);
+        assert!(from_documents(&documents).is_err());
+        assert_eq!(from_large_documents(&documents).unwrap().len(), 2_000);
+        let list = format!("items:\n- <<: {{a: 1}}\n{}", "- a: 1\n".repeat(100_000));
+        assert!(from_documents(&list).is_err());
+        let read = from_large_documents(&list).unwrap();
+        assert_eq!(read[0]["items"].as_array().unwrap().len(), 100_001);
     }
 
     #[test]
