@@ -235,7 +235,7 @@ pub async fn find_other_managers(
             Some(id) => report.failures.push(failure(
                 PreflightCheck::AlreadyManaged,
                 format!("the control plane {id} has joined the member as {name:?}"),
-                format!("unjoin it there first, or delete the ClusterRole {:?} of the member if that control plane is gone", role.name()),
+                format!("unjoin it there first, with --cluster-kubeconfig, or delete the ClusterRole {:?} of the member if that control plane is gone", role.name()),
             )),
             None if name == cluster => report.warnings.push(format!(
                 "the member was joined as {name:?} before; its ClusterRole {:?} is used again",
@@ -245,7 +245,7 @@ pub async fn find_other_managers(
             None => report.failures.push(failure(
                 PreflightCheck::AlreadyManaged,
                 format!("a control plane has joined the member as {name:?}"),
-                format!("unjoin it there first, or delete the ClusterRole {:?} of the member if it was left behind", role.name()),
+                format!("unjoin it there first, with --cluster-kubeconfig, or delete the ClusterRole {:?} of the member if it was left behind", role.name()),
             )),
         }
     }
