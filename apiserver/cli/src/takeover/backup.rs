@@ -1,7 +1,7 @@
 //! The file in which everything stands that the takeover changes, as it was.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,10 @@ pub(super) struct TakeoverBackup {
     /// Deployments that the command scales to zero, with their replicas.
     pub(super) scaled_down: Vec<ScaledDeployment>,
     pub(super) snapshot: Snapshot,
+    /// The objects that Flotilla has otherwise than Karmada had them, because fields were dropped
+    /// that it does not know.
+    #[serde(default)]
+    pub(super) imported: Snapshot,
     /// At the end, the Secrets whose owners get new uids.
     #[serde(default)]
     pub(super) owned_secrets: Vec<OwnedSecret>,
@@ -39,9 +43,15 @@ impl TakeoverBackup {
     /// Reads a file.
     pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
         let name = file.display();
-        let size = fs::metadata(file).with_context(|| format!("the backup {name}"))?;
-        ensure!(size.len() <= MAX_BYTES, "the backup {name} is too large");
-        let text = fs::read(file).with_context(|| format!("the backup {name}"))?;
+        let context = || format!("the backup {name}");
+        // Others, such as a pipe, may have no end.
+        let is_file = fs::metadata(file).with_context(context)?.is_file();
+        ensure!(is_file, "the backup {name} is no regular file");
+        let opened = File::open(file).with_context(context)?;
+        let mut text = Vec::new();
+        let length = opened.take(MAX_BYTES + 1).read_to_end(&mut text);
+        let length = length.with_context(context)? as u64;
+        ensure!(length <= MAX_BYTES, "the backup {name} is too large");
         machinery::json::from_slice(&text)
             .with_context(|| format!("{name} is no backup of a takeover"))
     }
@@ -88,4 +98,16 @@ fn suffixed(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: TKO-resumed
+    #[test]
+    fn a_backup_is_a_regular_file() {
+        let error = TakeoverBackup::read(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
 }

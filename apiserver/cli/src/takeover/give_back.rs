@@ -97,6 +97,7 @@ async fn give_back_objects(
     let objects = ReturnedObjects {
         session,
         frozen: &backup.snapshot,
+        imported: &backup.imported,
         returned: &returned.snapshot,
     };
     let uids = objects.write().await?;

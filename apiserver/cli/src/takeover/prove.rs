@@ -43,7 +43,9 @@ pub(super) async fn watch_works(
     let now = Snapshot::read(&*session.host, &watched).await;
     let now = now.context("Works after the takeover")?;
     let pull = backup.snapshot.pull_clusters();
-    let changes = changes_since(&backup.snapshot, &now, &pull);
+    let mut before = backup.snapshot.clone();
+    before.replace(&backup.imported);
+    let changes = changes_since(&before, &now, &pull);
     if changes.is_empty() && !pull.is_empty() {
         let members: Vec<&str> = pull.iter().map(String::as_str).collect();
         summary.notes.push(format!(
@@ -201,6 +203,13 @@ mod tests {
             let expected = expected.map(|text| format!("{name} {text}{agent}"));
             assert_eq!(lines, Vec::from_iter(expected), "{now:?}");
         }
+        // Its import dropped a field.
+        let imported = work("edge", 1, 3, "karmada");
+        let mut earlier = test_snapshot(WORK_GROUP, std::slice::from_ref(&before));
+        let now = test_snapshot(WORK_GROUP, &[imported]);
+        let dropped = earlier.changed_in(&now);
+        earlier.replace(&dropped);
+        assert_eq!(changes_since(&earlier, &now, &pull), [""; 0]);
         let none = test_snapshot(WORK_GROUP, &[]);
         let now = test_snapshot(WORK_GROUP, &[work("push", 1, 2, "someone")]);
         assert_eq!(

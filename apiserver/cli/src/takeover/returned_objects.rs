@@ -5,6 +5,7 @@
 //! owner references of others follow. Fields that say which generation was observed follow the
 //! generation that Karmada's server counts.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use anyhow::Context;
 use client::{Api, DeleteOptions, Patch, ResourcePath, ignore_not_found};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use machinery::Gvr;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::session::{TakeoverSession, write_options};
 use super::snapshot::{ResourceSnapshot, Snapshot, object_names, without_identity};
@@ -34,6 +35,8 @@ pub(super) struct ReturnedObjects<'a> {
     pub(super) session: &'a TakeoverSession,
     /// The objects of Karmada's definitions at the takeover.
     pub(super) frozen: &'a Snapshot,
+    /// The objects that Flotilla had otherwise from the beginning, because it dropped fields.
+    pub(super) imported: &'a Snapshot,
     /// Flotilla's objects.
     pub(super) returned: &'a Snapshot,
 }
@@ -55,6 +58,7 @@ impl ReturnedObjects<'_> {
                 let current = current.get(key).cloned();
                 let uids = &uids;
                 async move {
+                    let object = &self.with_dropped_fields(&resource.resource, key, object);
                     let updated = self.update(&resource.resource, object, current, uids);
                     let gvr = resource.resource.gvr();
                     updated.await.with_context(|| format!("{gvr} {key}"))
@@ -87,6 +91,23 @@ impl ReturnedObjects<'_> {
             deleted += deletions.try_collect::<Vec<()>>().await?.len();
         }
         Ok(deleted)
+    }
+
+    /// Flotilla's object, with the fields that it has dropped.
+    fn with_dropped_fields<'v>(
+        &self,
+        resource: &MovedResource,
+        key: &str,
+        object: &'v Value,
+    ) -> Cow<'v, Value> {
+        let of = |snapshot: &'_ Snapshot| snapshot.of(resource)?.objects.get(key).cloned();
+        let (Some(frozen), Some(imported)) = (of(self.frozen), of(self.imported)) else {
+            return Cow::Borrowed(object);
+        };
+        match imported["metadata"]["uid"] == object["metadata"]["uid"] {
+            true => Cow::Owned(with_fields_of(object, &imported, &frozen)),
+            false => Cow::Borrowed(object),
+        }
     }
 
     async fn current(&self, resource: &MovedResource) -> anyhow::Result<BTreeMap<String, Value>> {
@@ -207,6 +228,31 @@ impl ReturnedObjects<'_> {
     }
 }
 
+/// An object in which everything that was not changed since its import is as it was before that. A
+/// list that was changed is taken as a whole.
+fn with_fields_of(object: &Value, imported: &Value, frozen: &Value) -> Value {
+    if object == imported {
+        return frozen.clone();
+    }
+    let (Value::Object(fields), Value::Object(before), Value::Object(original)) =
+        (object, imported, frozen)
+    else {
+        return object.clone();
+    };
+    let mut merged = Map::new();
+    for name in fields.keys().chain(original.keys()) {
+        let value = match (fields.get(name), before.get(name), original.get(name)) {
+            (field, before, original) if field == before => original.cloned(),
+            (Some(field), Some(before), Some(original)) => {
+                Some(with_fields_of(field, before, original))
+            }
+            (field, ..) => field.cloned(),
+        };
+        merged.extend(value.map(|value| (name.clone(), value)));
+    }
+    Value::Object(merged)
+}
+
 /// The object that Flotilla had, with the identity of the current one.
 fn desired_object(object: &Value, current: &Value, uids: &UidMap) -> Value {
     let mut desired = object.clone();
@@ -273,6 +319,29 @@ fn is_equal(desired: &Value, current: &Value, status: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // proves: TKO-dropped
+    #[test]
+    fn dropped_fields_come_back_where_nothing_was_changed() {
+        let frozen = json!({"spec": {"a": 1, "unknown": 2, "b": {"c": 3, "unknown": 4},
+            "list": [{"x": 1, "unknown": 5}]}, "unknown": 6});
+        let imported = json!({"spec": {"a": 1, "b": {"c": 3}, "list": [{"x": 1}]}});
+        let object = |a: u8, c: u8, x: u8| json!({"spec": {"a": a, "b": {"c": c}, "list": [{"x": x}], "new": 7}});
+        let expected = |a: u8, c: u8, list: Value| json!({"spec": {"a": a, "unknown": 2, "b": {"c": c, "unknown": 4}, "list": list, "new": 7}, "unknown": 6});
+        let kept = frozen["spec"]["list"].clone();
+        for (returned, expected) in [
+            (imported.clone(), frozen.clone()),
+            (object(1, 3, 1), expected(1, 3, kept.clone())),
+            (object(8, 9, 1), expected(8, 9, kept)),
+            (object(1, 3, 2), expected(1, 3, json!([{"x": 2}]))),
+            (
+                json!({"spec": {"a": 1}}),
+                json!({"spec": {"a": 1, "unknown": 2}, "unknown": 6}),
+            ),
+        ] {
+            assert_eq!(with_fields_of(&returned, &imported, &frozen), expected);
+        }
+    }
 
     // proves: TKO-generations
     #[test]

@@ -8,6 +8,7 @@ use flotilla_runtime::{RequiredRight, missing_rights};
 
 use super::owned_secrets;
 use super::session::TakeoverSession;
+use super::summary::first_lines;
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations";
@@ -48,7 +49,7 @@ const USED_RESOURCES: [(&str, &str, &[&str]); 6] = [
 /// The way back writes all that has changed.
 const MOVED_VERBS: [&str; 6] = ["list", "get", "create", "update", "patch", "delete"];
 
-/// The rights that our user lacks for a takeover of these resources and for the way back.
+/// The rights that the user lacks for a takeover of these resources and for the way back.
 pub(super) async fn missing_for_takeover(
     session: &TakeoverSession,
     resources: &[MovedResource],
@@ -75,14 +76,14 @@ pub(super) async fn missing_for_takeover(
     describe(&*session.host, &required).await
 }
 
-/// The rights that our user lacks for the freeze of writes.
+/// The rights that the user lacks for the freeze of writes.
 pub(super) async fn missing_for_freeze(host: &dyn Api) -> Vec<String> {
     let verbs = ["create", "patch", "delete"];
     let required = verbs.map(|verb| RequiredRight::new(verb, ADMISSION, VALIDATING, ""));
     describe(host, &required).await
 }
 
-/// The rights that our user lacks to scale these Deployments, as namespace and name, where Karmada
+/// The rights that the user lacks to scale these Deployments, as namespace and name, where Karmada
 /// runs.
 pub(super) async fn missing_for_scaling(
     cluster: &dyn Api,
@@ -102,9 +103,8 @@ pub(super) async fn missing_for_scaling(
 
 async fn describe(api: &dyn Api, required: &[RequiredRight<'_>]) -> Vec<String> {
     let missing = missing_rights(api, required).await.into_iter();
-    missing
-        .map(|right| format!("our user may not {right}"))
-        .collect()
+    let lines = missing.map(|right| format!("your user may not {right}"));
+    first_lines(lines.collect())
 }
 
 /// Fails if rights are missing.
@@ -151,15 +151,15 @@ mod tests {
         let moved = test_snapshot("work.karmada.io", &[]).resources;
         let moved: Vec<MovedResource> = moved.into_iter().map(|r| r.resource).collect();
         let freeze =
-            "our user may not create validatingwebhookconfigurations.admissionregistration.k8s.io";
+            "your user may not create validatingwebhookconfigurations.admissionregistration.k8s.io";
         let missing = missing_for_takeover(&session, &moved).await;
-        let status = "our user may not update works/status.work.karmada.io";
+        let status = "your user may not update works/status.work.karmada.io";
         assert_eq!(missing, [freeze, status]);
         assert_eq!(missing_for_freeze(&*fake).await, [freeze]);
         let deployments = ["a", "b"].map(|name| ("k".to_owned(), name.to_owned()));
         assert_eq!(
             missing_for_scaling(&*fake, &deployments).await,
-            ["our user may not patch deployments.apps in k"]
+            ["your user may not patch deployments.apps in k"]
         );
         let error = refuse_missing(&missing).unwrap_err().to_string();
         assert!(

@@ -150,6 +150,34 @@ impl Snapshot {
         first_lines(lines)
     }
 
+    /// The objects of both that differ in more than their `resourceVersion`, as the other has them.
+    pub(super) fn changed_in(&self, other: &Self) -> Self {
+        let resources = self.resources.iter().filter_map(|one| {
+            let others = other.of(&one.resource)?.objects.iter();
+            let changed = others.filter(|(key, object)| {
+                let before = one.objects.get(*key);
+                before.is_some_and(|before| one.comparable(before) != one.comparable(object))
+            });
+            Some(ResourceSnapshot {
+                resource: one.resource.clone(),
+                objects: changed.map(|(k, o)| (k.clone(), o.clone())).collect(),
+            })
+        });
+        Self {
+            resources: resources.collect(),
+        }
+    }
+
+    /// Puts objects in the place of those that the snapshot has of the same name.
+    pub(super) fn replace(&mut self, objects: &Self) {
+        for resource in &mut self.resources {
+            let changed = objects.of(&resource.resource).into_iter();
+            let changed = changed.flat_map(|r| r.objects.iter());
+            let changed = changed.map(|(key, object)| (key.clone(), object.clone()));
+            resource.objects.extend(changed);
+        }
+    }
+
     /// Whether the host answers for every resource from another store than the one this snapshot
     /// was read from: versions of objects that nobody may write tell them apart.
     pub(super) async fn is_superseded(&self, host: &dyn Api) -> anyhow::Result<bool> {

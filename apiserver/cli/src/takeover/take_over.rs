@@ -50,6 +50,29 @@ impl TakeOverOptions {
         Ok(simulated)
     }
 
+    /// Adds what the simulation says to the summary of a preflight. An object that cannot be read
+    /// ends it: then it is an error beside the others, which name the object and the field.
+    pub(super) async fn add_simulated(&self, host: &dyn Api, summary: &mut TakeoverSummary) {
+        match self.simulate(host).await {
+            Ok(simulated) => {
+                summary.notes.extend(simulated.notes);
+                self.add_changes(simulated.changes, summary);
+            }
+            Err(error) => summary.errors.push(format!(
+                "{error:#}: mend the objects that are refused, and run the preflight again to see \
+                 what would move or change"
+            )),
+        }
+    }
+
+    /// Adds changes, which are errors unless they are allowed.
+    pub(super) fn add_changes(&self, changes: Vec<String>, summary: &mut TakeoverSummary) {
+        match self.allow_changes {
+            true => summary.notes.extend(changes),
+            false => summary.errors.extend(changes),
+        }
+    }
+
     /// Fails if something would change, unless that is allowed.
     pub(super) async fn refuse_changes(&self, host: &dyn Api) -> anyhow::Result<()> {
         if self.allow_changes {
@@ -96,12 +119,7 @@ pub(super) async fn preflight(
     let missing = rights::missing_for_takeover(session, &report.resources);
     summary.errors.extend(missing.await);
     summary.errors.extend(components.missing_rights().await);
-    let simulated = options.simulate(&*session.host).await?;
-    summary.notes.extend(simulated.notes);
-    match options.allow_changes {
-        true => summary.notes.extend(simulated.changes),
-        false => summary.errors.extend(simulated.changes),
-    }
+    options.add_simulated(&*session.host, &mut summary).await;
     Ok(summary)
 }
 
@@ -127,9 +145,13 @@ pub(super) async fn take_over(
             freeze::thaw(session).await?;
             let resources = record.report.map(|r| r.resources).unwrap_or_default();
             let mut summary = summary(session, TakeoverPhase::Serve, &resources).await?;
-            summary
-                .notes
-                .push("Flotilla has taken over already".to_owned());
+            summary.notes.extend([
+                "Flotilla has taken over already; this run has not watched Works: if an earlier one \
+                 was interrupted while it did, nothing says whether a Work was written"
+                    .to_owned(),
+                backup_note(file),
+                RESTART_NOTE.to_owned(),
+            ]);
             return Ok(summary);
         }
         TakeoverPhase::Check | TakeoverPhase::Returned => {
@@ -142,7 +164,7 @@ pub(super) async fn take_over(
         let moved = move_and_switch(session, components, &mut record, &mut backup, file).await;
         undo_if_failed(session, &mut record, &backup, moved).await?;
     }
-    let checked = check_health(session, &backup).await;
+    let checked = check_health(session, &mut backup, file).await;
     undo_if_failed(session, &mut record, &backup, checked).await?;
     print_step("ending the watches of Karmada's clients");
     definitions::end_watches(&*session.host, &backup.resources).await?;
@@ -155,12 +177,14 @@ pub(super) async fn take_over(
         webhooks: webhooks::names(&backup.webhook_configurations),
         ..summary(session, TakeoverPhase::Serve, &backup.resources).await?
     };
-    summary
-        .notes
-        .push(format!("keep {}: --back needs it", file.display()));
+    summary.notes.push(backup_note(file));
     summary.notes.push(RESTART_NOTE.to_owned());
     prove::watch_works(session, &mut record, &backup, options.watch, &mut summary).await?;
     Ok(summary)
+}
+
+fn backup_note(file: &Path) -> String {
+    format!("keep {}: --back needs it", file.display())
 }
 
 async fn summary(
@@ -239,7 +263,7 @@ async fn begin(
         scaled_down: components.deployments().await?,
         snapshot: Snapshot::read(host, &report.resources).await?,
         resources: report.resources,
-        owned_secrets: Vec::new(),
+        ..TakeoverBackup::default()
     };
     backup.store(file)?;
     let report = session.enter(record, TakeoverPhase::Move).await?;
@@ -272,6 +296,7 @@ async fn move_and_switch(
     refuse_errors(&report, "Flotilla refuses objects")?;
     backup.resources = report.resources;
     backup.snapshot = Snapshot::read(&*session.host, &backup.resources).await?;
+    backup.imported = Snapshot::default();
     backup.store(file)?;
     session.ensure_current().await?;
     webhooks::take_out(&*session.host).await?;
@@ -281,7 +306,11 @@ async fn move_and_switch(
 }
 
 /// Compares every object, read through the host, with what Karmada had.
-async fn check_health(session: &TakeoverSession, backup: &TakeoverBackup) -> anyhow::Result<()> {
+async fn check_health(
+    session: &TakeoverSession,
+    backup: &mut TakeoverBackup,
+    file: &Path,
+) -> anyhow::Result<()> {
     api_services::wait_for_flotilla(session, &backup.resources).await?;
     let host = &*session.host;
     session
@@ -298,6 +327,11 @@ async fn check_health(session: &TakeoverSession, backup: &TakeoverBackup) -> any
         "objects are not as Karmada had them: {}",
         differences.join("; ")
     );
+    if !differences.is_empty() {
+        // The way back leaves the dropped fields of objects that nobody changes.
+        backup.imported = backup.snapshot.changed_in(&moved);
+        backup.store(file)?;
+    }
     Ok(())
 }
 
@@ -326,5 +360,45 @@ async fn undo_if_failed(
         Err(failure) => Err(failure).with_context(|| {
             format!("the switch failed ({error:#}) and is not undone: run the command with --back")
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client_fake::FakeApi;
+    use karmada_api::resources::POLICIES;
+    use serde_json::json;
+
+    use super::*;
+
+    // proves: TKO-malformed
+    #[tokio::test]
+    async fn an_object_that_ends_the_simulation_is_an_error_beside_the_others() {
+        let fake = FakeApi::new();
+        let policy = json!({"metadata": {"namespace": "n", "name": "p"}, "spec": {
+            "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
+            "placement": {"clusterAffinity": {"clusterNames": "x"}}}});
+        fake.seed(&POLICIES, policy);
+        let options = TakeOverOptions {
+            allow_changes: false,
+            watch: Duration::ZERO,
+            scheduling: SchedulerFlagValues::default(),
+            gates: FeatureGates::default(),
+        };
+        let mut summary = TakeoverSummary {
+            phase: TakeoverPhase::Check,
+            host_version: String::new(),
+            resources: Vec::new(),
+            components: Vec::new(),
+            api_services: Vec::new(),
+            webhooks: Vec::new(),
+            notes: Vec::new(),
+            errors: vec!["another".to_owned()],
+        };
+        options.add_simulated(&*fake, &mut summary).await;
+        let [_, error] = summary.errors.as_slice() else {
+            panic!("{:?}", summary.errors);
+        };
+        assert!(error.contains("mend the objects"), "{error}");
     }
 }

@@ -59,20 +59,15 @@ impl StandaloneMove<'_> {
         let mut summary = self.summary(TakeoverPhase::Check, &content).await?;
         summary.components = self.components.states().await?;
         let differences = content.differences().await;
-        let simulated = self.options.simulate(&*self.session.host).await?;
-        summary.notes.extend(simulated.notes);
         summary.errors.extend(self.missing_rights().await);
         let refusals = first_lines(content.errors);
-        let mut changes = simulated.changes;
         if refusals.is_empty() {
             // What is refused is not stored.
-            changes.extend(differences?);
+            self.options.add_changes(differences?, &mut summary);
         }
         summary.errors.extend(refusals);
-        match self.options.allow_changes {
-            true => summary.notes.extend(changes),
-            false => summary.errors.extend(changes),
-        }
+        let host = &*self.session.host;
+        self.options.add_simulated(host, &mut summary).await;
         Ok(summary)
     }
 
