@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::rollout::{
-    CLUSTER_UNREACHABLE, ClusterRolloutStatus, QueryGate, RolloutPhase, RolloutPolicySpec,
-    RolloutStage, RolloutStatus,
+    CLUSTER_UNREACHABLE, ClusterRolloutStatus, QueryGate, REMAINING_STAGE, RolloutPhase,
+    RolloutPolicySpec, RolloutStage, RolloutStatus,
 };
 use machinery::{duration, time};
 
@@ -50,13 +50,15 @@ pub(super) fn api_time(now: Timestamp) -> String {
     time::rfc3339_seconds(Timestamp::from_second(seconds).unwrap_or(now))
 }
 
-/// The clusters of a status. `restages`: clusters are assigned to stages anew, and those that left
-/// are forgotten. Otherwise those that left stay, also if they are targets again.
+/// The clusters of a status. With a new target, and with a changed policy, they are assigned to stages
+/// anew. A new target forgets those that have left; otherwise they stay in their stage, also if they are
+/// targets again.
 pub(super) fn carried_over<'a>(
     input: &DecisionInput<'a>,
     previous: &RolloutStatus,
-    restages: bool,
 ) -> Vec<ClusterState<'a>> {
+    let is_new = previous.target_revision != input.target;
+    let restages = is_new || previous.policy != input.policy_id;
     let targets: HashMap<&str, &ObservedTarget> =
         input.targets.iter().map(|t| (t.name.as_str(), t)).collect();
     let departures = Departures::new(input, previous);
@@ -66,14 +68,17 @@ pub(super) fn carried_over<'a>(
             // A cluster that has left and is a target again joins anew.
             let has_left = cluster.phase == RolloutPhase::Skipped;
             let observed = targets.get(&*cluster.name).copied().filter(|_| !has_left);
-            if restages && observed.is_none() {
+            let assigned = match observed {
+                Some(target) if restages => Some(target.stage),
+                Some(_) => Some(stage),
+                None if is_new => None,
+                None => stage_index(input.policy, &status.name),
+            };
+            let Some(assigned) = assigned else {
                 continue;
-            }
+            };
             let mut state = ClusterState {
-                stage: match observed {
-                    Some(target) if restages => target.stage,
-                    _ => stage,
-                },
+                stage: assigned,
                 status: cluster.clone(),
                 observed,
                 has_passed_batch: false,
@@ -86,6 +91,12 @@ pub(super) fn carried_over<'a>(
         }
     }
     all
+}
+
+/// The index of a stage in a policy, which may have changed.
+fn stage_index(policy: &RolloutPolicySpec, name: &str) -> Option<usize> {
+    let index = policy.stages.iter().position(|stage| stage.name == name);
+    index.or_else(|| (name == REMAINING_STAGE).then_some(policy.stages.len()))
 }
 
 impl<'a> ClusterState<'a> {

@@ -51,9 +51,10 @@ impl<'a> Departures<'a> {
     }
 
     fn has_passed_job(&self, stage: usize) -> bool {
-        let gates = self.policy.stages.get(stage).map(|stage| &stage.gates);
-        let needs_job = gates.is_some_and(|gates| gates.job.is_some());
-        let job = self.previous.stages.get(stage).and_then(|s| s.job.as_ref());
+        let stage = &self.previous.stages[stage];
+        let mut stages = self.policy.stages.iter();
+        let needs_job = stages.any(|s| s.name == stage.name && s.gates.job.is_some());
+        let job = stage.job.as_ref();
         !needs_job
             || job.is_some_and(|job| match job.state {
                 StageJobState::Succeeded => true,

@@ -9,23 +9,20 @@ use super::step::RolloutStep;
 const MAX_NAMED_CLUSTERS: usize = 5;
 
 impl RolloutStep<'_> {
-    /// The first stage that has lost its clusters while later ones have some that have not ended. With
-    /// `Continue`, and once it is approved without clusters, a stage holds nobody.
+    /// The first stage of the policy that has lost its clusters. It holds later ones, and the end of the
+    /// rollout: after that, whoever comes back would get the target at once. With `Continue`, and once it
+    /// is approved without clusters, a stage holds nobody.
     pub(super) fn first_lost_stage(&self) -> Option<usize> {
         let has_departures = self.clusters.iter().any(|c| c.observed.is_none());
         if !has_departures || !self.is_staged() || self.continues() {
             return None;
         }
-        let goal = self.goal();
-        let open = self.clusters.iter();
-        let open = open.filter(|c| c.observed.is_some() && !c.has_ended(goal));
-        let last_open = open.map(|c| c.stage).max()?;
         let is_lost = |stage: &usize| {
             let members = self.clusters.iter().filter(|c| c.stage == *stage);
             have_left_before_end(members.map(|c| &c.status))
                 && !self.approvals_of(*stage).any(|a| a.without_clusters)
         };
-        (0..last_open).find(is_lost)
+        (0..self.input.policy.stages.len()).find(is_lost)
     }
 
     /// Which clusters a stage has lost, and what lets it pass.

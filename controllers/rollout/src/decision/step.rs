@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karmada_api::rollout::{
-    ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval, StageJobState,
-    StageJobStatus,
+    LEFT_AFTER_END, ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage,
+    StageApproval, StageJobState, StageJobStatus,
 };
 
 use super::amounts::{amount_rounded_down, amount_rounded_up};
@@ -93,7 +93,6 @@ impl<'a> RolloutStep<'a> {
             return Self::recover(input);
         };
         let is_new = previous.target_revision != input.target;
-        let restages = is_new || previous.policy != input.policy_id;
         // A template that was nowhere, without replicas that stay, has no revision to keep.
         let mut stages = previous.stages.iter();
         let was_nowhere =
@@ -112,7 +111,7 @@ impl<'a> RolloutStep<'a> {
                 true => String::new(),
                 false => previous.rejected_revision.clone(),
             },
-            clusters: carried_over(&input, previous, restages),
+            clusters: carried_over(&input, previous),
             jobs: Self::carried_over_jobs(&input, previous),
             started_jobs: previous.started_jobs,
         };
@@ -138,7 +137,8 @@ impl<'a> RolloutStep<'a> {
         });
         for target in joining.into_values() {
             let has_work = !target.work_revision.is_empty();
-            let revision = match !is_staged || target.stage < frontier {
+            let has_ended = target.stage < frontier && step.has_proof(target.stage);
+            let revision = match !is_staged || has_ended {
                 // One that returns before it has lost its replicas waits for its turn with them.
                 _ if has_work && input.policy.min_available.is_some() => &target.work_revision,
                 true => &goal,
@@ -251,6 +251,17 @@ impl<'a> RolloutStep<'a> {
         self.first_stage_with_open_clusters()
             .min(self.first_stage_with_open_job())
             .min(self.first_lost_stage().unwrap_or(self.stage_count()))
+    }
+
+    /// Whether a cluster of a stage has ended with the goal. Without one, the first that joins the stage
+    /// goes through its gates.
+    fn has_proof(&self, stage: usize) -> bool {
+        let goal = self.goal();
+        let mut members = self.clusters.iter().filter(|c| c.stage == stage);
+        members.any(|c| match c.observed {
+            Some(_) => c.has_ended(goal),
+            None => c.status.reason == LEFT_AFTER_END,
+        })
     }
 
     pub(super) fn first_stage_with_open_clusters(&self) -> usize {

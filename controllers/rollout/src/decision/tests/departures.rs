@@ -94,12 +94,50 @@ fn a_stage_whose_cluster_left_after_its_end_has_passed() {
     fleet.run_to_rest();
     fleet.check("Progressing: a=2 Skipped, b=2 Soaking, c=1 Pending, d=1 Pending");
     assert_eq!(departure(&fleet, "a"), LEFT_AFTER_END);
-    // Without clusters behind it, a stage holds nobody.
+}
+
+// proves: ROL-lost-stage
+#[test]
+fn a_rollout_does_not_end_by_losing_its_last_stages() {
+    let mut fleet = Fleet::three_stages(json!({}));
+    fleet.change("2");
     fleet.pass(60);
-    fleet.leave("c");
-    fleet.leave("d");
+    for name in ["b", "c", "d"] {
+        fleet.leave(name);
+    }
     fleet.run_to_rest();
-    fleet.check("Completed: b=2 Done");
+    let held = "AwaitingCluster: a=2 Done, b=2 Skipped, c=1 Skipped, d=1 Skipped";
+    fleet.check(held);
+    // Whoever comes back goes through its stage.
+    let mut back = fleet.clone();
+    back.spec.paused = true;
+    for (name, stage) in [("b", 1), ("c", 2)] {
+        back.join(name, stage);
+    }
+    back.run_to_rest();
+    back.check("Paused: a=2 Done, b=1 Blocked, c=1 Pending, d=1 Skipped");
+    back.spec.paused = false;
+    back.run_to_rest();
+    back.check("Progressing: a=2 Done, b=2 Soaking, c=1 Pending, d=1 Skipped");
+    fleet.approve("second", true);
+    fleet.check(held);
+    fleet.approve("third", true);
+    fleet.check("Completed: a=2 Done");
+}
+
+// proves: ROL-joined
+#[test]
+fn the_first_cluster_of_a_stage_that_had_none_goes_through_its_gates() {
+    let gates = json!({"approval": true});
+    let stages = json!([{"name": "first"}, {"name": "second", "gates": gates}, {"name": "third", "gates": gates}]);
+    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 0), ("c", 2)]);
+    fleet.change("2");
+    fleet.check("AwaitingApproval: a=2 Done, c=1 Blocked");
+    fleet.join("b", 1);
+    fleet.run_to_rest();
+    fleet.check("AwaitingApproval: a=2 Done, b=1 Blocked, c=1 Pending");
+    fleet.approve("second", false);
+    fleet.check("AwaitingApproval: a=2 Done, b=2 Done, c=1 Blocked");
 }
 
 // proves: ROL-lost-stage-joined
@@ -183,14 +221,24 @@ fn one_approval_is_enough_for_a_lost_stage_that_needs_one() {
 
 // proves: ROL-lost-stage
 #[test]
-fn a_newer_revision_and_a_changed_policy_take_the_clusters_anew() {
+fn a_newer_revision_takes_the_clusters_anew_and_a_changed_policy_keeps_those_that_have_left() {
     let mut fleet = held_fleet(json!({}));
     let mut changed = fleet.clone();
     changed.change("3");
     changed.check("Progressing: b=3 Soaking, c=1 Pending, d=1 Pending");
     "q".clone_into(&mut fleet.policy_id);
     fleet.run_to_rest();
-    fleet.check("Progressing: b=2 Soaking, c=1 Pending, d=1 Pending");
+    fleet.check(HELD);
+    // The stage may be at another place, or be gone.
+    fleet.policy.stages.swap(0, 2);
+    "r".clone_into(&mut fleet.policy_id);
+    fleet.run_to_rest();
+    let mut members = fleet.status.as_ref().unwrap().stages[2].clusters.iter();
+    assert!(members.any(|cluster| cluster.name == "a"));
+    fleet.policy.stages.remove(2);
+    "s".clone_into(&mut fleet.policy_id);
+    fleet.run_to_rest();
+    assert_eq!(fleet.status.as_ref().unwrap().cluster("a"), None);
     let fleet = held_fleet(json!({"onFailure": "Continue"}));
     fleet.check("Progressing: a=2 Skipped, b=2 Soaking, c=1 Pending, d=1 Pending");
 }
