@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The differences of one object that are reported; more of them say nothing new.
-const MAX_DIFFERENCES: usize = 20;
+pub(crate) const MAX_DIFFERENCES: usize = 20;
 /// The characters of a value that are printed.
 const MAX_VALUE_CHARS: usize = 120;
 /// The domains of the labels and annotations that a Work adds.
 const OWN_DOMAINS: [&str; 2] = ["karmada.io", "flotilla.io"];
-const HIDDEN: &str = "(hidden)";
+pub(crate) const HIDDEN: &str = "(hidden)";
 
 /// A field that one version has and the other has not, or has with another value.
 #[derive(Debug, PartialEq, Serialize)]
@@ -149,7 +149,7 @@ fn compare(
     }
 }
 
-fn field_path(parent: &str, key: &str) -> String {
+pub(crate) fn field_path(parent: &str, key: &str) -> String {
     let is_plain = key
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');

@@ -39,6 +39,7 @@ mod object_lists;
 mod operation_scope;
 pub mod orphan;
 pub mod output;
+mod override_differences;
 pub mod placement_text;
 pub mod plan;
 mod printers;

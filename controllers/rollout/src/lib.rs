@@ -38,6 +38,6 @@ pub use preview::{RolloutPreview, RolloutPreviewInput, preview_rollout};
 pub use query_servers::QueryServers;
 pub use resolver::{RevisionResolver, StagedRevisions, StagedTemplate};
 pub use revision::{
-    CONTROLLER_REVISIONS, TemplateRevision, is_outside_revisions, revision_number,
-    revision_template, verified_content,
+    CONTROLLER_REVISIONS, TemplateRevision, is_outside_revisions, revision_content,
+    revision_number, verified_content,
 };

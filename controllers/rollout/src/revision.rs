@@ -63,13 +63,13 @@ pub fn is_outside_revisions(key: &str) -> bool {
 
 /// The content of a revision. `tree`: the template with `apiVersion` and `kind`, whose replicas are
 /// the same whatever the template's are.
-pub(crate) fn revision_content(tree: Value, overrides: Vec<Value>) -> Value {
+pub fn revision_content(tree: Value, overrides: Vec<Value>) -> Value {
     json!({"template": revision_template(tree), "overridePolicies": overrides})
 }
 
 /// A template as its revisions have it: without what the server writes, and without the labels and
 /// annotations that are no part of them.
-pub fn revision_template(mut tree: Value) -> Value {
+fn revision_template(mut tree: Value) -> Value {
     if let Some(fields) = tree.as_object_mut() {
         fields.remove("status");
     }

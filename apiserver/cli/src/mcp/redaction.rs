@@ -3,6 +3,8 @@
 use karmada_api::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES};
 use serde_json::Value;
 
+use crate::override_differences::may_select_secrets;
+
 const REDACTED: &str = "REDACTED";
 /// Annotations with copies of objects, or of the values that override policies write into them.
 const COPIES: [&str; 3] = [
@@ -46,14 +48,6 @@ fn redact_within(value: &mut Value) {
 
 fn is_secret(kind: &str) -> bool {
     kind.ends_with("Secret")
-}
-
-/// Whether an override policy selects a kind of secrets, or every object.
-fn may_select_secrets(policy: &Value) -> bool {
-    let selectors = policy["spec"]["resourceSelectors"].as_array();
-    let mut selectors = selectors.into_iter().flatten().peekable();
-    selectors.peek().is_none()
-        || selectors.any(|selector| selector["kind"].as_str().is_some_and(is_secret))
 }
 
 /// Replaces what the overriders of a policy write.

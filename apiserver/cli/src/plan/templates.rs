@@ -2,7 +2,7 @@
 //! changes in each.
 
 use ::rollout::{
-    RolloutPreview, RolloutPreviewInput, preview_rollout, revision_template, selected_policy_name,
+    RolloutPreview, RolloutPreviewInput, preview_rollout, revision_content, selected_policy_name,
 };
 use anyhow::{Context, anyhow, bail};
 use client::{Api, ApiResource, ResourcePath, ignore_not_found};
@@ -22,7 +22,7 @@ use super::policies::DefaultPolicyNamespace;
 use super::rollout_policies::RolloutPolicyChanges;
 use super::template_report::{PlannedCluster, TemplateChangeReport};
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides};
-use crate::rollout::revision_differences::{changed_fields, template_differences};
+use crate::rollout::revision_differences::{changed_fields, content_differences};
 use crate::rollout::{ClustersByRevision, RevisionDifference, reason_text};
 
 /// A template before and after its change, with the binding that it has.
@@ -191,7 +191,11 @@ async fn plan_template(
             empty_stages = stages_without_clusters(&preview.status);
             report.add_stages(&preview, before);
             match before {
-                Some(_) => add_differences(api, template, binding, &mut report).await?,
+                Some(_) => {
+                    let overrides = candidates.selecting_specs(&kind, after.meta());
+                    let content = revision_content(template.tree.clone(), overrides);
+                    add_differences(api, &content, binding, &mut report).await?;
+                }
                 None => report.add_first_staging(template)?,
             }
         }
@@ -229,10 +233,10 @@ async fn works_of(api: &dyn Api, binding: &Object) -> anyhow::Result<Vec<Object>
     Ok(works)
 }
 
-/// How the change differs from the revisions that clusters have.
+/// How the content after the change differs from the revisions that clusters have.
 async fn add_differences(
     api: &dyn Api,
-    template: &ChangedTemplate<'_>,
+    content: &Value,
     binding: &Object,
     report: &mut TemplateChangeReport,
 ) -> anyhow::Result<()> {
@@ -243,9 +247,8 @@ async fn add_differences(
             .or_default()
             .push(cluster.name.clone());
     }
-    let changed = revision_template(template.tree.clone());
     let key = (binding.namespace(), binding.name());
-    report.differences = template_differences(api, key, &changed, by_revision).await?;
+    report.differences = content_differences(api, key, content, by_revision).await?;
     Ok(())
 }
 
@@ -345,7 +348,8 @@ mod tests {
         let revision = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"paused": true}});
         let template = json!({"metadata": {"labels": {"a": "b"},
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}, "spec": {"paused": true}});
-        let changed = changed_fields(&revision, &revision_template(template));
+        let content = revision_content(template, Vec::new());
+        let changed = changed_fields(&revision, &content["template"]);
         assert_eq!(changed, [""; 0]);
     }
 

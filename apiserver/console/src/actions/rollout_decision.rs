@@ -183,14 +183,14 @@ fn approval_effect(
         p { "The revision " code { (status.target_revision) } " may go to these clusters of the stage " strong { (stage) } ":" }
         (cluster_list(&names))
         @match differences {
-            Ok(differences) => { @for difference in &differences { (difference_list(difference)) } }
+            Ok(differences) => { @for difference in &differences { (difference_list(difference, &status.target_revision)) } }
             Err(error) => (notice("warn", "What it changes cannot be shown", &clipped(&format!("{error:#}")))),
         }
     }
 }
 
-/// What clusters with one revision get.
-fn difference_list(difference: &RevisionDifference) -> Markup {
+/// What clusters with one revision get from the target revision.
+fn difference_list(difference: &RevisionDifference, target: &str) -> Markup {
     let named = difference.clusters.iter().take(MAX_NAMED_CLUSTERS);
     let named: Vec<&str> = named.map(String::as_str).collect();
     let further = difference.clusters.len() - named.len();
@@ -201,10 +201,12 @@ fn difference_list(difference: &RevisionDifference) -> Markup {
             ", which " @if further + named.len() == 1 { "has " } @else { "have " }
             code { (difference.revision) }
         }
-        @if difference.fields.is_empty() {
+        @if !difference.fields.is_empty() {
+            ul .differences { @for field in &difference.fields { li { code { (field) } } } }
+        } @else if difference.revision == target {
             p .muted { "Its content stays the same." }
         } @else {
-            ul .differences { @for field in &difference.fields { li { code { (field) } } } }
+            p .muted { "Its content changes; in which fields is not known." }
         }
     }
 }

@@ -5,7 +5,7 @@ use client_fake::FakeApi;
 use http::StatusCode;
 use karmada_api::rollout::ROLLOUTS;
 use machinery::{Gvr, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::fixture::{ConsoleFixture, DEPLOYMENTS, PlannedPage, claimed_fleet, fleet};
@@ -46,11 +46,14 @@ async fn a_stage_is_approved_as_its_plan_says() {
     );
 }
 
-/// Stores a revision of `web`, and returns its name.
-fn seed_revision(api: &FakeApi, number: i64, image: &str) -> String {
+fn revision_content(image: &str) -> Value {
     let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop"}, "spec": {"image": image}});
-    let content = json!({"template": template});
+    json!({"template": template, "overridePolicies": []})
+}
+
+/// Stores a revision of `web`, and returns its name.
+fn seed_revision(api: &FakeApi, number: i64, content: &Value) -> String {
     // The name of a revision has the hash of its content.
     let hash = Sha256::digest(content.to_string().as_bytes());
     let hash: String = hash[..16]
@@ -65,25 +68,61 @@ fn seed_revision(api: &FakeApi, number: i64, image: &str) -> String {
     name
 }
 
-// proves: CON-approve, CON-escape
-#[tokio::test]
-async fn an_approval_shows_what_each_cluster_gets() {
+/// The plan of an approval for a cluster that has one content, and its revision; the target has the
+/// other content.
+async fn planned_approval(before: &Value, after: &Value) -> (PlannedPage, String) {
     let api = fleet();
     let (old, new) = (
-        seed_revision(&api, 1, "web:1"),
-        seed_revision(&api, 2, "<b>:2"),
+        seed_revision(&api, 1, before),
+        seed_revision(&api, 2, after),
     );
     let mut staged = api.get_object(&ROLLOUTS, "shop", "web-deployment").unwrap();
     staged["status"]["targetRevision"] = json!(new);
     staged["status"]["stages"][1]["clusters"][0]["revision"] = json!(old);
     api.seed(&ROLLOUTS, staged);
-    let planned = PlannedPage::open(api, APPROVE).await;
+    (PlannedPage::open(api, APPROVE).await, old)
+}
+
+// proves: CON-approve, CON-escape
+#[tokio::test]
+async fn an_approval_shows_what_each_cluster_gets() {
+    let (before, after) = (revision_content("web:1"), revision_content("<b>:2"));
+    let (planned, old) = planned_approval(&before, &after).await;
     planned.assert_shows(&[
         &format!("In west, which has <code>{old}</code>"),
         "spec.image: &quot;web:1&quot; -&gt; &quot;&lt;b&gt;:2&quot;",
     ]);
     let text = &planned.plan.text;
     assert!(!text.contains("cannot be shown"), "{text}");
+}
+
+// proves: CON-approve
+#[tokio::test]
+async fn an_approval_shows_what_override_policies_change() {
+    let before = revision_content("web:1");
+    let mut after = before.clone();
+    after["overridePolicies"] = json!([{"metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"resourceSelectors": [{"kind": "Deployment"}], "overrideRules": [{"overriders":
+            {"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "2"}]}}]}}]);
+    let (planned, _) = planned_approval(&before, &after).await;
+    planned.assert_shows(&[
+        "OverridePolicy shop/web (added): spec.overrideRules[0].overriders.imageOverrider[0].value: (absent) -&gt; &quot;2&quot;",
+    ]);
+    let text = &planned.plan.text;
+    assert!(!text.contains("stays the same"), "{text}");
+}
+
+// proves: CON-approve
+#[tokio::test]
+async fn an_approval_says_that_the_content_is_the_same_only_of_the_same_revision() {
+    let content = revision_content("web:1");
+    let (planned, _) = planned_approval(&content, &content).await;
+    planned.assert_shows(&["Its content stays the same."]);
+    // The labels that Works add are not compared.
+    let mut relabeled = content.clone();
+    relabeled["template"]["metadata"]["labels"] = json!({"a.karmada.io/b": "c"});
+    let (planned, _) = planned_approval(&content, &relabeled).await;
+    planned.assert_shows(&["Its content changes; in which fields is not known."]);
 }
 
 // proves: CON-approve, CON-rights
