@@ -1,5 +1,6 @@
 //! The form in which the fleet view shows an object of a member. What a member sends is untrusted: its
-//! kind and cluster are the cache's, and an object with an impossible name is not cached.
+//! kind and cluster are the cache's, and an object with an impossible name, or one that names a cluster, is
+//! not cached.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,10 @@ fn check_name(object: &Object) -> Result<(), String> {
             return Err(format!("a name has {} bytes", name.len()));
         }
         validate_path_segment_name(name).map_err(|reason| format!("a name {reason}"))?;
+        // A member with an object `NAME@CLUSTER` would direct the next write to another cluster.
+        if name.contains('@') {
+            return Err("a name contains '@', which the name of a cluster follows".to_owned());
+        }
     }
     Ok(())
 }
@@ -171,6 +176,9 @@ mod tests {
             json!({"name": ""}),
             json!({"name": "a/b"}),
             json!({"name": ".."}),
+            json!({"name": "a@m2"}),
+            json!({"name": "system:a@b.c"}),
+            json!({"name": "a", "namespace": "n@m2"}),
             json!({"name": "a", "namespace": "../x"}),
             json!({"name": "a".repeat(254)}),
             json!({"name": "a", "annotations": [1]}),
