@@ -53,11 +53,15 @@ pub fn from_large_documents(text: &str) -> Result<Vec<Value>> {
         let mut options = yaml_options(text, DuplicateKeyPolicy::Error);
         if let Some(budget) = &mut options.budget {
             // Each takes a character, and a node has up to two events.
-            budget.max_documents = text.len();
-            budget.max_nodes = text.len();
-            budget.max_anchors = text.len();
-            budget.max_aliases = text.len();
-            budget.max_events = text.len().saturating_mul(4);
+            for bound in [
+                &mut budget.max_documents,
+                &mut budget.max_nodes,
+                &mut budget.max_anchors,
+                &mut budget.max_aliases,
+            ] {
+                *bound = text.len().max(*bound);
+            }
+            budget.max_events = text.len().saturating_mul(4).max(budget.max_events);
         }
         options
     })
