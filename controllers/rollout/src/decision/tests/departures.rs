@@ -106,8 +106,8 @@ fn a_rollout_does_not_end_by_losing_its_last_stages() {
         fleet.leave(name);
     }
     fleet.run_to_rest();
-    let held = "AwaitingCluster: a=2 Done, b=2 Skipped, c=1 Skipped, d=1 Skipped";
-    fleet.check(held);
+    let expected = "AwaitingCluster: a=2 Done, b=2 Skipped, c=1 Skipped, d=1 Skipped";
+    fleet.check(expected);
     // Whoever comes back goes through its stage.
     let mut back = fleet.clone();
     back.spec.paused = true;
@@ -120,7 +120,7 @@ fn a_rollout_does_not_end_by_losing_its_last_stages() {
     back.run_to_rest();
     back.check("Progressing: a=2 Done, b=2 Soaking, c=1 Pending, d=1 Skipped");
     fleet.approve("second", true);
-    fleet.check(held);
+    fleet.check(expected);
     fleet.approve("third", true);
     fleet.check("Completed: a=2 Done");
 }
