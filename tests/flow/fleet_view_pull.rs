@@ -181,7 +181,7 @@ async fn a_member_decides_what_the_fleet_view_may_read_of_it() {
     let binding = member.get(&CLUSTER_ROLE_BINDINGS, "", FLEET_CACHE).await;
     let mut binding = binding.unwrap();
     member.delete(&CLUSTER_ROLE_BINDINGS, "", FLEET_CACHE).await;
-    // What was read before is still watched; this was not.
+    // Earlier reads are still watched; this was none of them.
     let path = SECRETS_PATH.replace("secrets", "serviceaccounts");
     view.wait_for_warning(&path, "cannot list resource").await;
     let list = view.get_as(None, &path).await.json();

@@ -23,9 +23,9 @@ pub(crate) fn override_differences(before: &Value, after: &Value) -> Vec<String>
             _ => "",
         };
         let mut policies = [before, after].into_iter().flatten();
-        let is_secret = policies.any(may_select_secrets);
+        let hides_values = policies.any(may_select_secrets);
         for mut difference in leaf_differences(before, after) {
-            if is_secret && is_written_value(&difference.path) {
+            if hides_values && is_written_value(&difference.path) {
                 let hidden = |value: &mut Value| *value = HIDDEN.into();
                 difference.before.as_mut().map(hidden);
                 difference.after.as_mut().map(hidden);
@@ -45,9 +45,13 @@ pub(crate) fn override_differences(before: &Value, after: &Value) -> Vec<String>
 pub(crate) fn may_select_secrets(policy: &Value) -> bool {
     let selectors = policy["spec"]["resourceSelectors"].as_array();
     let mut selectors = selectors.into_iter().flatten().peekable();
-    let is_secret = |kind: &str| kind.ends_with("Secret");
     selectors.peek().is_none()
         || selectors.any(|selector| selector["kind"].as_str().is_some_and(is_secret))
+}
+
+/// Whether objects of a kind have secret values.
+pub(crate) fn is_secret(kind: &str) -> bool {
+    kind.ends_with("Secret")
 }
 
 /// Whether a path is in a field `value` of an overrider.

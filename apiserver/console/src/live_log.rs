@@ -23,7 +23,7 @@ const KEEP_ALIVE: &[u8] = b": still here\n\n";
 
 struct LiveLog {
     stream: ResponseStream,
-    /// What has come and is not sent: whole lines, and the beginning of one.
+    /// Bytes that have come and are not sent: whole lines, and the beginning of one.
     pending: Vec<u8>,
     sent_bytes: usize,
     /// Why nothing more comes.

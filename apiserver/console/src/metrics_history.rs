@@ -54,7 +54,7 @@ pub(crate) struct FleetSample {
     pub(crate) lag_buckets: Vec<(f64, f64)>,
 }
 
-/// What the last scrape says about the connection to a cluster.
+/// The connection to a cluster by the last scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ConnectionMetrics {
     /// Open tunnels of its agent; `None` if it is not in pull mode.
@@ -311,7 +311,7 @@ mod tests {
             history.sample(&*api, at(100 + second)).await;
         }
         assert_eq!(history.samples().len(), MAX_SAMPLES);
-        // What is not known any more is not shown, and what was sampled stays.
+        // A failed scrape takes the connections away, and leaves the samples.
         api.set_raw_body(METRICS_PATH, "unknown 1\n");
         history.sample(&*api, at(400)).await;
         assert!(history.error().is_some());

@@ -12,6 +12,7 @@
 //!
 //! Entry points: [`RevisionResolver`], [`RolloutController`], and [`preview_rollout`] for commands.
 
+mod cluster_names;
 mod controller;
 mod decision;
 mod gate_jobs;

@@ -9,10 +9,8 @@ use karmada_api::rollout::{ROLLOUTS, RolloutPhase, RolloutStatus, UNSTAGED};
 use machinery::Object;
 use serde_json::json;
 
+use crate::cluster_names::cluster_names;
 use crate::controller::RolloutController;
-
-/// How many clusters are named.
-const MAX_NAMED_CLUSTERS: usize = 5;
 
 impl RolloutController {
     /// Ends the staging of a template, whose policy is gone: its revisions go with the Rollout, which
@@ -55,16 +53,11 @@ fn unstaged_status(status: &RolloutStatus) -> Option<RolloutStatus> {
     if names.is_empty() || status.state == UNSTAGED {
         return None;
     }
-    let more = match names.len().saturating_sub(MAX_NAMED_CLUSTERS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let named = names.iter().take(MAX_NAMED_CLUSTERS).copied();
     let message = format!(
         "No RolloutPolicy selects the template any more: {} its present content at once, without their \
-        stages: {}{more}",
+        stages: {}",
         counted_clusters(names.len()),
-        named.collect::<Vec<_>>().join(", ")
+        cluster_names(&names)
     );
     Some(RolloutStatus {
         state: UNSTAGED.to_owned(),

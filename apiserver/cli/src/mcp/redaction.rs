@@ -3,7 +3,7 @@
 use karmada_api::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES};
 use serde_json::Value;
 
-use crate::override_differences::may_select_secrets;
+use crate::override_differences::{is_secret, may_select_secrets};
 
 const REDACTED: &str = "REDACTED";
 /// Annotations with copies of objects, or of the values that override policies write into them.
@@ -44,10 +44,6 @@ fn redact_within(value: &mut Value) {
         }
         _ => {}
     }
-}
-
-fn is_secret(kind: &str) -> bool {
-    kind.ends_with("Secret")
 }
 
 /// Replaces what the overriders of a policy write.

@@ -84,7 +84,7 @@ impl StagedTemplate<'_> {
         let revision = &status.target_revision;
         let mut approvals = view.spec.approvals.clone();
         let is_same = |other: &StageApproval| other.stage == stage && other.revision == *revision;
-        // What was decided before about the stage stays decided.
+        // An earlier decision about the stage stays.
         let has_passed = approvals.iter().any(|a| is_same(a) && a.without_clusters);
         approvals.retain(|other| other.revision == *revision && !is_same(other));
         approvals.push(StageApproval {
@@ -155,7 +155,7 @@ pub(super) fn status_of(view: &Rollout) -> anyhow::Result<&RolloutStatus> {
 mod tests {
     use super::*;
 
-    /// What an approval writes, or why it is refused. The stage `canary` has lost its clusters.
+    /// The approvals after a decision, or why it is refused. The stage `canary` has lost its clusters.
     fn approvals(target: ApprovalTarget<'_>, before: &Value) -> Result<Value, String> {
         let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u",
             "controller": true});

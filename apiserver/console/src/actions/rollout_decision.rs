@@ -49,7 +49,7 @@ impl RolloutDecision {
         }
     }
 
-    /// What the target revision changes in the waiting clusters of a stage.
+    /// The differences of the target revision from those of the waiting clusters of a stage.
     async fn differences(
         &self,
         console: &Console,
@@ -189,7 +189,7 @@ fn approval_effect(
     }
 }
 
-/// What clusters with one revision get from the target revision.
+/// The differences that clusters with one revision get.
 fn difference_list(difference: &RevisionDifference, target: &str) -> Markup {
     let named = difference.clusters.iter().take(MAX_NAMED_CLUSTERS);
     let named: Vec<&str> = named.map(String::as_str).collect();

@@ -36,7 +36,7 @@ pub(crate) struct ClusterRow {
     pub(crate) pods: Option<ResourceShare>,
 }
 
-/// What a condition says.
+/// The state that a condition reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedState {
     pub(crate) is_true: bool,

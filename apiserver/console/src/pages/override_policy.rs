@@ -91,7 +91,7 @@ fn rules_section(console: &Console, spec: &OverrideSpec) -> Markup {
     }
 }
 
-/// What overriders change, without the values that they write, which may be of a Secret.
+/// The changes of overriders, without the values that they write, which may be of a Secret.
 fn describe_overriders(overriders: &Overriders) -> Vec<String> {
     let mut lines = Vec::new();
     let plaintext = overriders.plaintext.iter();

@@ -76,7 +76,7 @@ impl Plot {
         lines
     }
 
-    /// What the plot shows, in words.
+    /// The plot in words.
     fn description(&self) -> String {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for value in self.values() {

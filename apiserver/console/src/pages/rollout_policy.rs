@@ -132,7 +132,7 @@ fn stages_section(console: &Console, spec: &RolloutPolicySpec) -> Markup {
     }
 }
 
-/// What a stage waits for before it ends.
+/// The gates of a stage, one line each.
 fn describe_gates(gates: &RolloutGates) -> Vec<String> {
     let mut lines = Vec::new();
     if gates.approval {

@@ -1,4 +1,4 @@
-//! What the pages say about the connection to clusters, where these are, and what the server's metrics
+//! Tests of the connection to clusters on the pages, of their places, and of what the server's metrics
 //! say.
 
 use std::sync::Arc;

@@ -4,9 +4,7 @@
 use karmada_api::rollout::have_left_before_end;
 
 use super::step::RolloutStep;
-
-/// How many clusters that have left are named.
-const MAX_NAMED_CLUSTERS: usize = 5;
+use crate::cluster_names::cluster_names;
 
 impl RolloutStep<'_> {
     /// The first stage of the policy that has lost its clusters. It holds later ones, and the end of the
@@ -29,14 +27,9 @@ impl RolloutStep<'_> {
     pub(super) fn lost_clusters_text(&self, stage: usize) -> String {
         let members = self.clusters.iter().filter(|c| c.stage == stage);
         let names: Vec<&str> = members.map(|c| &*c.status.name).collect();
-        let more = match names.len().saturating_sub(MAX_NAMED_CLUSTERS) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = names.iter().take(MAX_NAMED_CLUSTERS).copied();
-        let (name, named) = (self.stage_name(stage), named.collect::<Vec<_>>().join(", "));
+        let (name, names) = (self.stage_name(stage), cluster_names(&names));
         format!(
-            "all clusters of stage {name} have left before they had ended: {named}{more}; it goes on with a cluster that \
+            "all clusters of stage {name} have left before they had ended: {names}; it goes on with a cluster that \
             joins the stage, or after flotilla rollout approve --stage {name} --without-clusters"
         )
     }
