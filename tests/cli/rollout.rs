@@ -304,6 +304,24 @@ fn a_changed_rollout_policy_is_planned() {
     );
 }
 
+// proves: ROL-watch-created
+#[test]
+fn a_watch_awaits_the_rollout_of_a_policy_that_has_just_been_created() {
+    let fixture = CliFixture::shared();
+    let early = deployment("default", "early", 1);
+    fixture.create(early.clone());
+    fixture.create(policy("default", "early", &early, &["member1"]));
+    let mut watch = fixture.spawn(&["rollout", "status", "deploy/early", "-w"]);
+    let lines = lines_of(&mut watch.child);
+    fixture.create(rollout_policy(&early, &json!({})));
+    let mut last = String::new();
+    while let Ok(line) = lines.recv_timeout(STEP_TIMEOUT) {
+        last = line;
+    }
+    assert_eq!(last, "deployment/early: Completed, 1/1 clusters done");
+    watch.wait_for_success();
+}
+
 #[test]
 fn templates_that_are_not_staged_are_named() {
     let fixture = CliFixture::shared();

@@ -128,7 +128,7 @@ impl RolloutsSummary {
             self.stuck_seconds = self.stuck_seconds.max(quiet);
         }
         let Some(policy) = policy else { return };
-        let failed = in_phase(RolloutPhase::Failed).count();
+        let failed = clusters().filter(|c| c.counts_as_failed()).count();
         let total = clusters().filter(|c| c.phase != RolloutPhase::Skipped);
         let budget = policy.failure_budget.as_ref();
         let budget = budget.map_or(0, |budget| amount_rounded_down(budget, total.count()));

@@ -209,6 +209,9 @@ pub struct RolloutStatus {
     pub former_revision: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub rejected_revision: String,
+    /// Whether the template has been in a cluster: the stable revision is one to return to.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub placed: bool,
     /// The number of the last retry or abort that was decided.
     #[serde(skip_serializing_if = "is_zero")]
     pub handled_request: i64,
@@ -336,9 +339,23 @@ pub struct ClusterRolloutStatus {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<ClusterQueryStatus>,
+    /// Whether the cluster had failed with the target when it left or was not Ready any more, and has not
+    /// been done with it since.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 impl ClusterRolloutStatus {
+    /// Whether the cluster has failed with its revision, and not merely been unreachable.
+    pub fn has_failed_itself(&self) -> bool {
+        self.phase == RolloutPhase::Failed && self.reason != CLUSTER_UNREACHABLE
+    }
+
+    /// Whether the cluster counts against the failure budget.
+    pub fn counts_as_failed(&self) -> bool {
+        self.phase == RolloutPhase::Failed || self.failed
+    }
+
     fn has_left_before_end(&self) -> bool {
         self.phase == RolloutPhase::Skipped && self.reason == LEFT_BEFORE_END
     }

@@ -25,7 +25,11 @@ pub fn cluster_details(cluster: &ClusterRolloutStatus, target: &str) -> String {
 
 /// Why a cluster is in its phase.
 pub(crate) fn reason_text(cluster: &ClusterRolloutStatus) -> String {
-    join_parts(&[&cluster.reason, &cluster.message])
+    let failed = match cluster.failed {
+        true => "it had failed with this revision",
+        false => "",
+    };
+    join_parts(&[&cluster.reason, failed, &cluster.message])
 }
 
 fn join_parts(parts: &[&str]) -> String {
@@ -60,5 +64,10 @@ mod tests {
             let cluster: ClusterRolloutStatus = serde_json::from_value(cluster).unwrap();
             assert_eq!(cluster_details(&cluster, "2"), expected);
         }
+        let left =
+            json!({"name": "a", "phase": "Skipped", "reason": "LeftBeforeEnd", "failed": true});
+        let left: ClusterRolloutStatus = serde_json::from_value(left).unwrap();
+        let expected = "LeftBeforeEnd: it had failed with this revision";
+        assert_eq!(cluster_details(&left, "2"), expected);
     }
 }

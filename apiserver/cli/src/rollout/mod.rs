@@ -134,10 +134,11 @@ pub async fn run(arguments: RolloutArgs) -> anyhow::Result<()> {
 async fn run_command(command: &RolloutCommand, tasks: &TaskGroup) -> anyhow::Result<()> {
     match command {
         RolloutCommand::Status(arguments) => {
-            let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
             if arguments.watch {
+                let rollout = TemplateRollout::read_or_await(&arguments.template, tasks).await?;
                 return rollout.watch().await;
             }
+            let rollout = TemplateRollout::read(&arguments.template, tasks).await?;
             output::print_line(rollout.status_text()?);
             Ok(())
         }

@@ -2,9 +2,7 @@
 
 use anyhow::{bail, ensure};
 use karmada_api::Rollout;
-use karmada_api::rollout::{
-    CLUSTER_UNREACHABLE, RolloutPhase, RolloutRequest, RolloutStatus, StageJobState,
-};
+use karmada_api::rollout::{RolloutRequest, RolloutStatus, StageJobState};
 use serde_json::json;
 
 use super::template_rollout::TemplateRollout;
@@ -44,9 +42,9 @@ impl TemplateRollout {
 /// Why a retry would change nothing.
 fn unneeded_retry(template: &str, status: &RolloutStatus) -> Option<String> {
     let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
-    let failed = clusters.filter(|cluster| cluster.phase == RolloutPhase::Failed);
-    let (unreachable, restartable): (Vec<_>, Vec<_>) =
-        failed.partition(|cluster| cluster.reason == CLUSTER_UNREACHABLE);
+    let failed = clusters.filter(|cluster| cluster.counts_as_failed());
+    let (restartable, unreachable): (Vec<_>, Vec<_>) =
+        failed.partition(|cluster| cluster.failed || cluster.has_failed_itself());
     let mut jobs = status.stages.iter().filter_map(|stage| stage.job.as_ref());
     if status.rejected_revision == status.target_revision
         || !restartable.is_empty()

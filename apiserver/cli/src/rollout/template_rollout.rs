@@ -1,12 +1,16 @@
 //! Reads the Rollout of the template that a command names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::rollout::{CONTROLLER_REVISIONS, revision_number};
-use anyhow::{bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ApiResource, Patch, ResourcePath, TaskGroup, WriteOptions};
+use client::{
+    Api, ApiResource, Patch, ResourcePath, TaskGroup, WatchEvent, WatchOptions, WriteOptions,
+};
+use futures_util::StreamExt;
 use karmada_api::RolloutPolicy;
 use karmada_api::names;
 use karmada_api::rollout::{
@@ -20,7 +24,11 @@ use super::decisions::StagedTemplate;
 use crate::kubeconfig_flags::namespace_or_context;
 use crate::kubectl::ControlPlaneArgs;
 use crate::object_lists::list_all;
+use crate::output;
 use crate::resource_args::{ObjectArg, parse_resource_arg};
+
+/// How long the Rollout of a template may take that has just got its policy.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Writes a merge patch into a Rollout.
 pub async fn patch_rollout(api: &dyn Api, rollout: &Object, patch: Value) -> client::Result<()> {
@@ -28,6 +36,17 @@ pub async fn patch_rollout(api: &dyn Api, rollout: &Object, patch: Value) -> cli
     let options = WriteOptions::default();
     api.patch(at, Patch::Merge(patch), &options).await?;
     Ok(())
+}
+
+/// Waits until an object is there; `None` if the watch ends before.
+async fn await_creation(api: &dyn Api, at: ResourcePath<'_>) -> anyhow::Result<Option<Object>> {
+    let mut events = api.watch(at, &WatchOptions::default()).await?;
+    while let Some(event) = events.next().await {
+        if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event? {
+            return Ok(Some(object));
+        }
+    }
+    Ok(None)
 }
 
 #[derive(Args)]
@@ -53,7 +72,24 @@ pub struct TemplateRollout {
 }
 
 impl TemplateRollout {
+    /// Reads the Rollout of a template.
     pub(crate) async fn read(arguments: &TemplateArgs, tasks: &TaskGroup) -> anyhow::Result<Self> {
+        Self::read_within(Duration::ZERO, arguments, tasks).await
+    }
+
+    /// Reads the Rollout of a template, which may be created meanwhile.
+    pub(super) async fn read_or_await(
+        arguments: &TemplateArgs,
+        tasks: &TaskGroup,
+    ) -> anyhow::Result<Self> {
+        Self::read_within(CREATION_TIMEOUT, arguments, tasks).await
+    }
+
+    async fn read_within(
+        limit: Duration,
+        arguments: &TemplateArgs,
+        tasks: &TaskGroup,
+    ) -> anyhow::Result<Self> {
         let config = arguments.control.load_config()?;
         let namespace = namespace_or_context(arguments.namespace.as_ref(), &config);
         let api: Arc<dyn Api> = Arc::new(RemoteApi::new(config, tasks)?);
@@ -70,11 +106,20 @@ impl TemplateRollout {
         let rollout = names::binding_name(&resource.kind, name);
         let at = ResourcePath::object(&ROLLOUTS, &target.namespace, &rollout);
         let object = match api.get(at).await {
-            Err(error) if error.is_not_found() => bail!(
-                "the changes of {text} are not staged, since no RolloutPolicy selects it or it is not propagated"
-            ),
-            object => object?,
+            Err(error) if error.is_not_found() => {
+                if !limit.is_zero() {
+                    let seconds = limit.as_secs();
+                    output::print_progress(format!("waiting {seconds} s for a Rollout of {text}"));
+                }
+                let created = await_creation(&*api, at);
+                let created = tokio::time::timeout(limit, created).await.ok();
+                created.transpose()?.flatten()
+            }
+            object => Some(object?),
         };
+        let object = object.with_context(|| format!(
+            "the changes of {text} are not staged, since no RolloutPolicy selects it or it is not propagated"
+        ))?;
         Ok(Self::new(api, target.resource, template, object))
     }
 

@@ -85,6 +85,7 @@ pub(super) fn carried_over<'a>(
             };
             if observed.is_none() && !has_left {
                 let reason = departures.reason(stage, cluster);
+                state.status.failed |= departures.has_failed(cluster);
                 state.enter(RolloutPhase::Skipped, reason, input.now);
             }
             all.push(state);
@@ -159,6 +160,7 @@ impl<'a> ClusterState<'a> {
     /// The state at the start of another rollout.
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.status.since.clear();
+        self.status.failed = false;
         self.enter(RolloutPhase::Pending, "NewRevision", now);
     }
 
@@ -192,6 +194,7 @@ impl<'a> ClusterState<'a> {
         let Some(target) = self.observed else {
             return;
         };
+        self.status.failed |= !target.reachable && self.status.has_failed_itself();
         let elapsed = self.elapsed(now);
         let has_passed =
             |limit: Duration| SignedDuration::try_from(limit).is_ok_and(|limit| elapsed >= limit);
@@ -242,6 +245,7 @@ impl<'a> ClusterState<'a> {
             phase => (phase, reason.to_owned()),
         };
         self.enter(phase, &reason, now);
+        self.status.failed &= phase != RolloutPhase::Done;
         if matches!(phase, RolloutPhase::Updating | RolloutPhase::Failed) {
             self.status.message.clone_from(&target.message);
         }

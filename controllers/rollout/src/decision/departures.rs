@@ -21,19 +21,18 @@ impl<'a> Departures<'a> {
     pub(super) fn new(input: &DecisionInput<'a>, previous: &'a RolloutStatus) -> Self {
         let policy = input.policy;
         let clusters = previous.stages.iter().flat_map(|stage| &stage.clusters);
-        let count = |is_counted: fn(RolloutPhase) -> bool| {
-            let phases = clusters.clone().map(|cluster| cluster.phase);
-            phases.filter(|phase| is_counted(*phase)).count()
-        };
-        let total = count(|phase| phase != RolloutPhase::Skipped);
+        let targets = clusters
+            .clone()
+            .filter(|c| c.phase != RolloutPhase::Skipped);
+        let failed = clusters.filter(|c| c.counts_as_failed()).count();
         let budget = policy.failure_budget.as_ref();
-        let budget = budget.map_or(0, |budget| amount_rounded_down(budget, total));
+        let budget = budget.map_or(0, |budget| amount_rounded_down(budget, targets.count()));
         let continues = policy.on_failure == ON_FAILURE_CONTINUE;
         Self {
             policy,
             previous,
             target: input.target,
-            passes_failures: continues || count(|phase| phase == RolloutPhase::Failed) <= budget,
+            passes_failures: continues || failed <= budget,
         }
     }
 
@@ -48,6 +47,12 @@ impl<'a> Departures<'a> {
             true => LEFT_AFTER_END,
             false => LEFT_BEFORE_END,
         }
+    }
+
+    /// Whether a cluster that leaves has failed with the target: that it leaves, as failover lets it, says
+    /// nothing better about the target.
+    pub(super) fn has_failed(&self, cluster: &ClusterRolloutStatus) -> bool {
+        cluster.has_failed_itself() && cluster.revision == self.target
     }
 
     fn has_passed_job(&self, stage: usize) -> bool {

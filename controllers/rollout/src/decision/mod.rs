@@ -15,6 +15,7 @@ mod clusters;
 mod departures;
 mod input;
 mod jobs;
+mod joins;
 mod kept_replicas;
 mod lost_stages;
 mod query;

@@ -63,6 +63,7 @@ impl RolloutStep<'_> {
             }
         }
         for cluster in &mut self.clusters {
+            cluster.status.failed = false;
             if cluster.has(target) && cluster.status.phase == RolloutPhase::Failed {
                 cluster.assign(target, now);
             }

@@ -1,12 +1,11 @@
 //! One step of a rollout: the clusters, which of them begin, and why others do not.
 
-use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use karmada_api::rollout::{
-    LEFT_AFTER_END, ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage,
-    StageApproval, StageJobState, StageJobStatus,
+    ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval, StageJobState,
+    StageJobStatus,
 };
 
 use super::amounts::{amount_rounded_down, amount_rounded_up};
@@ -80,6 +79,8 @@ pub(super) struct RolloutStep<'a> {
     /// The stable revision before that one.
     pub(super) former: String,
     pub(super) rejected: String,
+    /// Whether the template has been in a cluster.
+    pub(super) was_placed: bool,
     /// By stage, then by name.
     pub(super) clusters: Vec<ClusterState<'a>>,
     /// By stage of the policy.
@@ -93,10 +94,11 @@ impl<'a> RolloutStep<'a> {
             return Self::recover(input);
         };
         let is_new = previous.target_revision != input.target;
-        // A template that was nowhere, without replicas that stay, has no revision to keep.
+        // A template that was never anywhere has no revision to keep.
         let mut stages = previous.stages.iter();
-        let was_nowhere =
-            previous.replicas.is_empty() && stages.all(|stage| stage.clusters.is_empty());
+        let was_nowhere = !previous.placed
+            && previous.replicas.is_empty()
+            && stages.all(|stage| stage.clusters.is_empty());
         let mut step = Self {
             input,
             stable: match is_new && was_nowhere {
@@ -111,6 +113,7 @@ impl<'a> RolloutStep<'a> {
                 true => String::new(),
                 false => previous.rejected_revision.clone(),
             },
+            was_placed: previous.placed,
             clusters: carried_over(&input, previous),
             jobs: Self::carried_over_jobs(&input, previous),
             started_jobs: previous.started_jobs,
@@ -120,34 +123,7 @@ impl<'a> RolloutStep<'a> {
                 cluster.restart(input.now);
             }
         }
-        // Joins are judged by the stages as they were before.
-        let goal = step.goal().to_owned();
-        let is_somewhere = step.clusters.iter().any(|c| c.observed.is_some());
-        let frontier = if is_somewhere { step.frontier() } else { 0 };
-        let is_staged = step.is_staged();
-        let targets = step.clusters.iter().filter_map(|c| c.observed);
-        let names: HashSet<&str> = targets.map(|target| target.name.as_str()).collect();
-        let joining = input.targets.iter().filter(|t| !names.contains(&*t.name));
-        let joining: HashMap<&str, &ObservedTarget> =
-            joining.map(|target| (&*target.name, target)).collect();
-        // One that is back in its stage has not left any more.
-        step.clusters.retain(|c| {
-            let target = joining.get(&*c.status.name);
-            c.observed.is_some() || target.is_none_or(|target| target.stage != c.stage)
-        });
-        for target in joining.into_values() {
-            let has_work = !target.work_revision.is_empty();
-            let has_ended = target.stage < frontier && step.has_proof(target.stage);
-            let revision = match !is_staged || has_ended {
-                // One that returns before it has lost its replicas waits for its turn with them.
-                _ if has_work && input.policy.min_available.is_some() => &target.work_revision,
-                true => &goal,
-                false => &step.stable,
-            };
-            let joined = ClusterState::joined(target, revision, &goal, input.now);
-            step.clusters.push(joined);
-        }
-        step.clusters.sort_by(|a, b| a.order().cmp(&b.order()));
+        step.join_clusters();
         step
     }
 
@@ -177,6 +153,7 @@ impl<'a> RolloutStep<'a> {
             stable: stable.to_owned(),
             former: String::new(),
             rejected: String::new(),
+            was_placed: false,
             clusters,
             jobs: vec![None; input.policy.stages.len()],
             started_jobs: 0,
@@ -231,7 +208,7 @@ impl<'a> RolloutStep<'a> {
     }
 
     pub(super) fn failed(&self) -> usize {
-        let failed = |c: &&ClusterState<'_>| c.status.phase == RolloutPhase::Failed;
+        let failed = |c: &&ClusterState<'_>| c.status.counts_as_failed();
         self.clusters.iter().filter(failed).count()
     }
 
@@ -253,17 +230,6 @@ impl<'a> RolloutStep<'a> {
             .min(self.first_lost_stage().unwrap_or(self.stage_count()))
     }
 
-    /// Whether a cluster of a stage has ended with the goal. Without one, the first that joins the stage
-    /// goes through its gates.
-    fn has_proof(&self, stage: usize) -> bool {
-        let goal = self.goal();
-        let mut members = self.clusters.iter().filter(|c| c.stage == stage);
-        members.any(|c| match c.observed {
-            Some(_) => c.has_ended(goal),
-            None => c.status.reason == LEFT_AFTER_END,
-        })
-    }
-
     pub(super) fn first_stage_with_open_clusters(&self) -> usize {
         let goal = self.goal();
         let open = self
@@ -278,7 +244,7 @@ impl<'a> RolloutStep<'a> {
             && self.input.policy.on_failure != ON_FAILURE_CONTINUE
     }
 
-    fn is_paused(&self) -> bool {
+    pub(super) fn is_paused(&self) -> bool {
         self.input.spec.paused || self.input.policy.paused
     }
 
@@ -373,13 +339,19 @@ impl<'a> RolloutStep<'a> {
     /// Rejects the target: the clusters return to the stable revision.
     pub(super) fn reject(&mut self) {
         self.input.target.clone_into(&mut self.rejected);
+        for cluster in &mut self.clusters {
+            cluster.status.failed = false;
+        }
     }
 
     /// Makes the target the stable revision once it has gone through all stages. While a template is
-    /// nowhere, nothing goes through them.
+    /// nowhere, nothing goes through them. A rollout that is held does not end by those who leave: they
+    /// would come back to the target.
     pub(super) fn complete(&mut self) {
         let is_somewhere = !self.input.targets.is_empty();
-        if is_somewhere && self.is_staged() && self.frontier() == self.stage_count() {
+        let is_held = self.is_paused() || self.is_held_by_failures();
+        let has_ended = self.frontier() == self.stage_count();
+        if is_somewhere && self.is_staged() && has_ended && !is_held {
             self.former = std::mem::replace(&mut self.stable, self.input.target.to_owned());
         }
     }

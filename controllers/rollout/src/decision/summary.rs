@@ -76,6 +76,7 @@ impl RolloutStep<'_> {
         let is_at_once = !has_ended && !self.is_staged() && !is_rolled_back && !awaits_job;
         let hold_message = match hold.filter(|_| is_held) {
             Some(StageHold::LostClusters) => self.lost_clusters_text(frontier),
+            Some(StageHold::FailureBudgetExceeded) => self.failed_departures_text(),
             Some(hold) => hold.message(),
             None if is_at_once => AT_ONCE.to_owned(),
             None => String::new(),
@@ -109,8 +110,9 @@ impl RolloutStep<'_> {
         }
         let stage = match has_ended || is_at_once {
             true => String::new(),
-            false => self.stage_name(frontier).to_owned(),
+            false => self.stage_name(frontier.min(self.last_stage())).to_owned(),
         };
+        let is_somewhere = self.clusters.iter().any(|c| c.observed.is_some());
         RolloutStatus {
             policy: self.input.policy_id.to_owned(),
             target_revision: self.input.target.to_owned(),
@@ -125,11 +127,19 @@ impl RolloutStep<'_> {
             conditions,
             stages: self.stages(&goal),
             started_jobs: self.started_jobs,
+            placed: self.was_placed || is_somewhere,
             stable_revision: self.stable,
             former_revision: self.former,
             rejected_revision: self.rejected,
             ..RolloutStatus::default()
         }
+    }
+
+    /// The last stage that has a cluster: a rollout that is held there may have no other to go on with.
+    fn last_stage(&self) -> usize {
+        let targets = self.clusters.iter().filter(|c| c.observed.is_some());
+        let last = targets.map(|c| c.stage).max();
+        last.unwrap_or(self.input.policy.stages.len())
     }
 
     fn stages(&self, goal: &str) -> Vec<StageRolloutStatus> {

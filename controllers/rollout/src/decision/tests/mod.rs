@@ -5,6 +5,7 @@ mod batches;
 mod departures;
 mod fleet;
 mod jobs;
+mod joins;
 mod moves;
 mod moving_fleet;
 mod properties;

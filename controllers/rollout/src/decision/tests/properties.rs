@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageApproval, StageJobState};
+use karmada_api::rollout::{
+    ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageApproval, StageJobState,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -223,6 +225,27 @@ fn check_step(
     }
 }
 
+/// Checks that whoever joins gets the target only while nothing holds the rollout.
+fn check_joins(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
+    let target = &after.target_revision;
+    let is_staged = *target != before.stable_revision && before.rejected_revision != *target;
+    let clusters = before.stages.iter().flat_map(|stage| &stage.clusters);
+    let failed = clusters.filter(|c| c.counts_as_failed()).count();
+    let budget = fleet.policy.failure_budget.as_ref();
+    let budget = budget.and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let is_beyond = failed as u64 > budget && fleet.policy.on_failure != "Continue";
+    let is_held = fleet.spec.paused || is_beyond;
+    if !is_staged || before.target_revision != *target || !is_held {
+        return;
+    }
+    let clusters = after.stages.iter().flat_map(|stage| &stage.clusters);
+    let has_target =
+        |c: &ClusterRolloutStatus| c.phase != RolloutPhase::Skipped && c.revision == *target;
+    for cluster in clusters.filter(|c| before.cluster(&c.name).is_none() && has_target(c)) {
+        panic!("{} joined a rollout that is held: {before:?}", cluster.name);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -255,6 +278,7 @@ proptest! {
             let mut recorded = members.clone();
             recorded.record(&after);
             check_step(&fleet, &recorded, &before, &after);
+            check_joins(&fleet, &before, &after);
             // Only a step that starts a Job changes the names.
             let names = |status: &RolloutStatus| -> Vec<String> {
                 let jobs = status.stages.iter().filter_map(|stage| stage.job.as_ref());
@@ -281,7 +305,8 @@ proptest! {
         fleet.run_to_rest();
         let stages = &fleet.status.as_ref().unwrap().stages;
         let mut jobs = stages.iter().filter_map(|stage| stage.job.as_ref());
-        if jobs.any(|job| job.state == StageJobState::Failed) {
+        let mut clusters = stages.iter().flat_map(|stage| &stage.clusters);
+        if jobs.any(|job| job.state == StageJobState::Failed) || clusters.any(|c| c.failed) {
             fleet.retry();
         }
         for _ in 0..20 {
