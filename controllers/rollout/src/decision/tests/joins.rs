@@ -84,8 +84,8 @@ fn a_rollout_whose_last_cluster_fails_beyond_the_budget_has_not_ended() {
     fleet.pass(60);
     fleet.pass(60);
     fleet.pass(600);
-    let held = "FailureBudgetExceeded: a=2 Done, b=2 Done, c=2 Done, d=2 Failed";
-    fleet.check(held);
+    let expected = "FailureBudgetExceeded: a=2 Done, b=2 Done, c=2 Done, d=2 Failed";
+    fleet.check(expected);
     assert_eq!(fleet.status.as_ref().unwrap().stage, "third");
     fleet.join("e", 0);
     fleet.run_to_rest();
@@ -166,8 +166,8 @@ fn a_cluster_that_has_failed_counts_after_it_has_left() {
     let mut fleet = failed_fleet(json!({}));
     fleet.leave("a");
     fleet.run_to_rest();
-    let held = "FailureBudgetExceeded: a=2 Skipped, b=1 Blocked, c=1 Blocked";
-    fleet.check(held);
+    let expected = "FailureBudgetExceeded: a=2 Skipped, b=1 Blocked, c=1 Blocked";
+    fleet.check(expected);
     let sentence = "a had failed with this revision, which counts until flotilla rollout retry";
     assert_eq!(message(&fleet), sentence);
     // It counts when it is back, and once.

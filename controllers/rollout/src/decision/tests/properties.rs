@@ -240,10 +240,15 @@ fn check_joins(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
     }
     let clusters = after.stages.iter().flat_map(|stage| &stage.clusters);
     let has_target =
-        |c: &ClusterRolloutStatus| c.phase != RolloutPhase::Skipped && c.revision == *target;
-    for cluster in clusters.filter(|c| before.cluster(&c.name).is_none() && has_target(c)) {
-        panic!("{} joined a rollout that is held: {before:?}", cluster.name);
-    }
+        |c: &&ClusterRolloutStatus| c.phase != RolloutPhase::Skipped && c.revision == *target;
+    let mut joined = clusters
+        .filter(has_target)
+        .filter(|c| before.cluster(&c.name).is_none());
+    assert_eq!(
+        joined.next(),
+        None,
+        "joined a rollout that is held: {before:?}"
+    );
 }
 
 proptest! {
