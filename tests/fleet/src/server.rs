@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use harness::{ServerProcess, process_stat};
 
+/// It loads all objects before it is ready.
+const START_TIMEOUT: Duration = Duration::from_secs(900);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The CPU of an idle server, in cores, and of the heartbeats of one cluster.
 const IDLE_CORES: f64 = 0.03;
@@ -39,7 +41,8 @@ impl ServerUnderTest {
         let directory = self.directory.display().to_string();
         let arguments = ["serve", "--data-dir", &directory, "--listen", &self.address];
         let log = self.directory.with_extension("log");
-        let (process, _) = ServerProcess::start(&self.program, &arguments, &log);
+        let (process, _) =
+            ServerProcess::start_within(START_TIMEOUT, &self.program, &arguments, &[], &log);
         self.process = Some(process);
     }
 

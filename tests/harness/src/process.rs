@@ -173,6 +173,18 @@ impl ServerProcess {
         environment: &[(&str, OsString)],
         log: &Path,
     ) -> (Self, String) {
+        Self::start_within(START_TIMEOUT, program, arguments, environment, log)
+    }
+
+    /// As [`Self::start_with_environment`], with this limit, for example because the server has much to
+    /// load.
+    pub fn start_within(
+        limit: Duration,
+        program: &str,
+        arguments: &[&str],
+        environment: &[(&str, OsString)],
+        log: &Path,
+    ) -> (Self, String) {
         let errors = OpenOptions::new().create(true).append(true).open(log);
         let mut command = parent_bound_command(Path::new(program));
         command
@@ -184,7 +196,8 @@ impl ServerProcess {
         let mut process = Self {
             child: spawn_bound(command).unwrap(),
         };
-        let line = process.first_line();
+        let lines = lines_of(&mut process.child);
+        let line = lines.recv_timeout(limit).unwrap_or_default();
         let address = line
             .strip_prefix("ready https://")
             .and_then(|rest| rest.split_once(' '));
@@ -207,12 +220,6 @@ impl ServerProcess {
     /// Waits for its end after a signal.
     pub fn wait(mut self) -> ExitStatus {
         wait_within(&mut self.child, END_TIMEOUT)
-    }
-
-    /// The first line of standard output; empty after the timeout.
-    fn first_line(&mut self) -> String {
-        let lines = lines_of(&mut self.child);
-        lines.recv_timeout(START_TIMEOUT).unwrap_or_default()
     }
 }
 
