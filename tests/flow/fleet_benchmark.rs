@@ -17,6 +17,7 @@ fn the_benchmark_of_rollouts_runs() {
 
 fn check(size: &str, kill: bool) {
     let arguments = FleetArguments {
+        flags: Vec::new(),
         size: FleetSize::find(size).unwrap(),
         server: BINARY.into(),
         kill,

@@ -16,6 +16,7 @@ const IDLE_CORES_PER_CLUSTER: f64 = 0.0003;
 /// A server and what its processes have used so far.
 pub(crate) struct ServerUnderTest {
     program: String,
+    flags: Vec<String>,
     directory: PathBuf,
     address: String,
     process: Option<ServerProcess>,
@@ -24,10 +25,15 @@ pub(crate) struct ServerUnderTest {
 }
 
 impl ServerUnderTest {
-    /// Starts `flotilla serve` on a directory.
-    pub(crate) fn start(program: &Path, directory: &Path) -> anyhow::Result<Self> {
+    /// Starts `flotilla serve` with further flags on a directory.
+    pub(crate) fn start(
+        program: &Path,
+        flags: &[String],
+        directory: &Path,
+    ) -> anyhow::Result<Self> {
         let mut server = Self {
             program: program.display().to_string(),
+            flags: flags.to_vec(),
             directory: directory.to_owned(),
             address: format!("127.0.0.1:{}", harness::port::free_port()),
             process: None,
@@ -39,7 +45,8 @@ impl ServerUnderTest {
 
     fn start_process(&mut self) {
         let directory = self.directory.display().to_string();
-        let arguments = ["serve", "--data-dir", &directory, "--listen", &self.address];
+        let mut arguments = vec!["serve", "--data-dir", &directory, "--listen", &self.address];
+        arguments.extend(self.flags.iter().map(String::as_str));
         let log = self.directory.with_extension("log");
         let (process, _) =
             ServerProcess::start_within(START_TIMEOUT, &self.program, &arguments, &[], &log);

@@ -9,6 +9,9 @@
 //!
 //! put ──[`delta_writer`]──► key: delta, name of its base ──[`delta_reader`]──► the value
 //!                    └────► base: value ──[`base_collection`]──► deleted after its last delta
+//!
+//! Each key is written in a transaction of its own: the keys of one transaction share a revision, and a
+//! client whose watch ends between two of its events would resume after both.
 
 mod base_collection;
 mod client;

@@ -93,7 +93,8 @@ fn run_here(arguments: &FleetArguments) -> anyhow::Result<FleetReport> {
         .build()?;
     let fleet = SimulatedFleet::start(size)?;
     let directory = tempfile::tempdir()?;
-    let server = ServerUnderTest::start(&arguments.server, &directory.path().join("data"))?;
+    let data = directory.path().join("data");
+    let server = ServerUnderTest::start(&arguments.server, &arguments.flags, &data)?;
     let client = threads.block_on(async {
         let user = create_load_user(&server.kubeconfig()).await?;
         LoadClient::connect(&user)
