@@ -32,9 +32,12 @@ pub const REMAINING_STAGE: &str = "remaining";
 
 /// The reason of clusters that have failed since they are not Ready: they go on when they are.
 pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
-/// The reason of clusters that have left after their part of the stage had ended with the target.
+/// The reason of clusters that have left after they had been done with the target.
 pub const LEFT_AFTER_END: &str = "LeftAfterEnd";
-/// The reason of clusters that have left before that.
+/// The reason of clusters that have left after they had failed within the budget: the stage had ended
+/// with them, and they have proved nothing.
+pub const LEFT_AFTER_FAILURE: &str = "LeftAfterFailure";
+/// The reason of clusters that have left before their part of the stage had ended.
 pub const LEFT_BEFORE_END: &str = "LeftBeforeEnd";
 
 /// The last state of a rollout that has not ended when no policy selects its template any more.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use client::{Api, ListOptions, ResourcePath};
 use karmada_api::rollout::{
-    ClusterRolloutStatus, LEFT_AFTER_END, REMAINING_STAGE, ROLLOUTS, RolloutPhase, RolloutStatus,
+    ClusterRolloutStatus, LEFT_BEFORE_END, REMAINING_STAGE, ROLLOUTS, RolloutPhase, RolloutStatus,
     StageRolloutStatus,
 };
 use karmada_api::{Rollout, TargetCluster};
@@ -59,9 +59,9 @@ fn lost_stages(status: &RolloutStatus, then: &[TargetCluster]) -> Vec<String> {
     let sentence = |stage: &StageRolloutStatus| {
         let has_left = |c: &&ClusterRolloutStatus| c.phase == RolloutPhase::Skipped;
         let (left, present): (Vec<_>, Vec<_>) = stage.clusters.iter().partition(has_left);
-        let has_proof = left.iter().any(|cluster| cluster.reason == LEFT_AFTER_END);
+        let had_ended = left.iter().any(|cluster| cluster.reason != LEFT_BEFORE_END);
         let stays = |c: &&ClusterRolloutStatus| then.iter().any(|target| target.name == c.name);
-        if present.is_empty() || has_proof || present.iter().any(stays) {
+        if present.is_empty() || had_ended || present.iter().any(stays) {
             return None;
         }
         let names: Vec<&str> = present.iter().map(|cluster| &*cluster.name).collect();

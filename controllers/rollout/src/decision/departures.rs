@@ -1,8 +1,8 @@
 //! Says of clusters that leave whether their part of the stage had ended with the target.
 
 use karmada_api::rollout::{
-    ClusterRolloutStatus, LEFT_AFTER_END, LEFT_BEFORE_END, ON_FAILURE_CONTINUE, RolloutPhase,
-    RolloutPolicySpec, RolloutStatus, StageJobState,
+    ClusterRolloutStatus, LEFT_AFTER_END, LEFT_AFTER_FAILURE, LEFT_BEFORE_END, ON_FAILURE_CONTINUE,
+    RolloutPhase, RolloutPolicySpec, RolloutStatus, StageJobState,
 };
 
 use super::amounts::amount_rounded_down;
@@ -38,14 +38,11 @@ impl<'a> Departures<'a> {
 
     /// The reason of a cluster that leaves a stage.
     pub(super) fn reason(&self, stage: usize, cluster: &ClusterRolloutStatus) -> &'static str {
-        let has_ended = match cluster.phase {
-            RolloutPhase::Done => true,
-            RolloutPhase::Failed => self.passes_failures,
-            _ => false,
-        };
-        match has_ended && cluster.revision == self.target && self.has_passed_job(stage) {
-            true => LEFT_AFTER_END,
-            false => LEFT_BEFORE_END,
+        let has_target = cluster.revision == self.target && self.has_passed_job(stage);
+        match cluster.phase {
+            RolloutPhase::Done if has_target => LEFT_AFTER_END,
+            RolloutPhase::Failed if has_target && self.passes_failures => LEFT_AFTER_FAILURE,
+            _ => LEFT_BEFORE_END,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use karmada_api::rollout::{LEFT_AFTER_END, LEFT_BEFORE_END, RolloutPhase};
+use karmada_api::rollout::{LEFT_AFTER_END, RolloutPhase};
 
 use super::clusters::ClusterState;
 use super::input::ObservedTarget;
@@ -55,7 +55,7 @@ impl RolloutStep<'_> {
             && self.has_proof(target.stage)
             && !self.is_paused()
             && !self.is_held_by_failures()
-            && !departures.any(|c| c.status.reason == LEFT_BEFORE_END || c.status.failed)
+            && departures.all(|c| c.status.reason == LEFT_AFTER_END)
     }
 
     /// Whether a cluster of a stage is done with the goal. Without one, the first that joins the stage

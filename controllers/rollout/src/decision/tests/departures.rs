@@ -1,6 +1,8 @@
 //! Scenarios of clusters that leave a stage before it has ended.
 
-use karmada_api::rollout::{ClusterRolloutStatus, LEFT_AFTER_END, LEFT_BEFORE_END, RolloutPhase};
+use karmada_api::rollout::{
+    ClusterRolloutStatus, LEFT_AFTER_END, LEFT_AFTER_FAILURE, LEFT_BEFORE_END, RolloutPhase,
+};
 use serde_json::{Value, json};
 
 use super::fleet::Fleet;
@@ -66,12 +68,12 @@ fn a_failed_cluster_that_leaves_has_ended_within_the_budget_alone() {
         (
             json!({"failureBudget": 1}),
             "Progressing: a=2 Skipped, b=2 Soaking, c=1 Pending, d=1 Pending",
-            LEFT_AFTER_END,
+            LEFT_AFTER_FAILURE,
         ),
         (
             json!({"onFailure": "Continue"}),
             "Progressing: a=2 Skipped, b=2 Soaking, c=1 Pending, d=1 Pending",
-            LEFT_AFTER_END,
+            LEFT_AFTER_FAILURE,
         ),
     ] {
         let mut fleet = Fleet::three_stages(more);

@@ -244,6 +244,31 @@ fn a_stage_whose_clusters_have_failed_proves_nothing_to_one_that_joins() {
     fleet.spec.paused = true;
     fleet.run_to_rest();
     fleet.check("Paused: a=2 Failed, aa=1 Blocked, b=2 Soaking, c=1 Pending, d=1 Pending");
+    // Nor do they when they have left, whether they had failed or were merely not Ready.
+    for is_reachable in [true, false] {
+        let stages = json!([{"name": "first", "maxConcurrency": 1}, {"name": "second", "gates": {"approval": true}}, {"name": "third"}]);
+        let mut fleet = Fleet::three_stages(json!({"failureBudget": 1, "stages": stages}));
+        fleet.break_revision("2");
+        fleet.cluster("a").reachable = is_reachable;
+        fleet.change("2");
+        fleet.pass(600);
+        fleet.check("AwaitingApproval: a=2 Failed, b=1 Blocked, c=1 Pending, d=1 Pending");
+        fleet.leave("a");
+        fleet.run_to_rest();
+        let names = ["aa", "ab", "a"];
+        for name in names {
+            fleet.join(name, 0);
+        }
+        fleet.break_revision("2");
+        fleet.run_to_rest();
+        let begun = names.map(|name| fleet.phase(name) == Some(RolloutPhase::Updating));
+        assert_eq!(
+            begun.iter().filter(|begun| **begun).count(),
+            1,
+            "{}",
+            fleet.text()
+        );
+    }
 }
 
 // proves: ROL-nowhere
