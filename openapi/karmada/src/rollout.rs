@@ -354,6 +354,12 @@ impl ClusterRolloutStatus {
         self.phase == RolloutPhase::Failed && self.reason != CLUSTER_UNREACHABLE
     }
 
+    /// Whether the rollout changes the workload of the cluster at the moment, so that it may be unhealthy.
+    pub fn is_being_updated(&self) -> bool {
+        matches!(self.phase, RolloutPhase::Updating | RolloutPhase::Soaking)
+            || (1..100).contains(&self.batch_percent)
+    }
+
     /// Whether the cluster counts against the failure budget.
     pub fn counts_as_failed(&self) -> bool {
         self.phase == RolloutPhase::Failed || self.failed

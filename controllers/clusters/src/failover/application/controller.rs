@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use client::Error;
+use client::{Error, Informer};
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use karmada_api::failover::ApplicationFailoverBehavior;
 use karmada_api::kind_in_namespace::KindInNamespace;
-use karmada_api::{FeatureGates, ResourceBinding};
+use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
+use karmada_api::{FeatureGates, ResourceBinding, Rollout};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use machinery::time::Clock;
@@ -46,6 +47,8 @@ impl ReconcileError for ApplicationFailoverError {
 
 pub(in crate::failover) struct ApplicationFailoverController {
     bindings: BindingClient,
+    /// A Rollout has the key of its binding.
+    rollouts: Informer,
     clock: Arc<dyn Clock>,
     recorder: EventRecorder,
     interpreter: ResourceInterpreter,
@@ -61,6 +64,7 @@ impl ApplicationFailoverController {
         let bindings = BindingClient::new(context);
         let controller = Arc::new(Self {
             bindings: bindings.clone(),
+            rollouts: context.informer(&ROLLOUTS),
             clock: Arc::clone(&context.clock),
             recorder: context.recorder.clone(),
             interpreter: options.interpreter.clone(),
@@ -76,6 +80,13 @@ impl ApplicationFailoverController {
                 .any(has_application_failover)
             {
                 wake.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let (wake, of_rollouts) = (queue.clone(), bindings.clone());
+        controller.rollouts.add_event_handler(move |change| {
+            let binding = of_rollouts.get(&change.key());
+            if binding.as_ref().is_some_and(has_application_failover) {
+                wake.add(change.key());
             }
         });
         // Changed interpreter rules can change the health of a kind.
@@ -110,6 +121,7 @@ impl ApplicationFailoverController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, ApplicationFailoverError> {
         self.interpreter.wait_for_cache_sync().await;
+        self.rollouts.wait_for_cache_sync().await;
         let cached = self.bindings.get(key);
         let view = cached
             .as_ref()
@@ -126,10 +138,11 @@ impl ApplicationFailoverController {
             return Ok(ReconcileAction::Done);
         };
         let now = self.clock.now();
+        let rollout = self.rollout_of(key)?;
         let evaluation = {
             let mut unhealthy = self.unhealthy_since.lock();
             let since = unhealthy.get(key).cloned().unwrap_or_default();
-            let evaluation = evaluate_health(&binding, &application, &since, now);
+            let evaluation = evaluate_health(&binding, &application, rollout.as_ref(), &since, now);
             if evaluation.since.is_empty() {
                 unhealthy.remove(key);
             } else {
@@ -157,6 +170,14 @@ impl ApplicationFailoverController {
         Ok(evaluation
             .next_deadline
             .map_or(ReconcileAction::Done, |at| requeue_at(at, now)))
+    }
+
+    /// The state of the rollout of a binding, if its template is staged.
+    fn rollout_of(&self, key: &str) -> Result<Option<RolloutStatus>, MalformedObject> {
+        let Some(rollout) = self.rollouts.get_by_key(key) else {
+            return Ok(None);
+        };
+        Ok(rollout.decode::<Rollout>()?.status.clone())
     }
 
     async fn evict(

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::binding::GracefulEvictionTask;
 use karmada_api::failover::{ApplicationFailoverBehavior, PURGE_MODE_GRACEFULLY, PURGE_MODE_NEVER};
+use karmada_api::rollout::{ClusterRolloutStatus, RolloutStatus};
 use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding};
 
 use crate::failover::state_preservation::{StatePreservationError, preserved_labels};
@@ -41,11 +42,12 @@ pub(super) fn application_failover(
 }
 
 /// Evaluates the health of a binding's workload in each cluster. The toleration starts
-/// anew when the workload is healthy, its health is unknown, or the cluster is no longer
-/// a target.
+/// anew when the workload is healthy, its health is unknown, the cluster is no longer
+/// a target, or its rollout changes it: that judges the change, and fails it at its deadline.
 pub(super) fn evaluate_health(
     binding: &ResourceBinding,
     application: &ApplicationFailoverBehavior,
+    rollout: Option<&RolloutStatus>,
     since: &UnhealthySinceByCluster,
     now: Timestamp,
 ) -> UnhealthyEvaluation {
@@ -58,7 +60,10 @@ pub(super) fn evaluate_health(
     for item in &binding.status.aggregated_status {
         let cluster = &item.cluster_name;
         let target = binding.spec.clusters.iter().any(|t| t.name == *cluster);
-        if item.health != "Unhealthy" || !target || binding.spec.is_evicting(cluster) {
+        let state = rollout.and_then(|rollout| rollout.cluster(cluster));
+        let is_updating = state.is_some_and(ClusterRolloutStatus::is_being_updated);
+        let is_evicting = binding.spec.is_evicting(cluster);
+        if item.health != "Unhealthy" || !target || is_updating || is_evicting {
             continue;
         }
         let began = since.get(cluster).copied().unwrap_or(now);
@@ -153,7 +158,7 @@ mod tests {
             let times = |all: &[(&str, i64)]| -> UnhealthySinceByCluster {
                 all.iter().map(|(c, s)| ((*c).to_owned(), at(*s))).collect()
             };
-            let actual = evaluate_health(&binding, &application, &times(since), at(now));
+            let actual = evaluate_health(&binding, &application, None, &times(since), at(now));
             assert_eq!(actual.since, times(expected.0), "{healths:?} {now}");
             assert_eq!(actual.clusters_to_evict, expected.1, "{healths:?} {now}");
             assert_eq!(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::rollout::ROLLOUTS;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -57,6 +58,35 @@ async fn a_workload_that_stays_unhealthy_is_evicted() {
     ] {
         assert_eq!(task[field], value, "{task}");
     }
+    fixture.tasks.stop().await;
+}
+
+// proves: APP-rollout
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_not_evicted_while_its_rollout_changes_it() {
+    let fixture = ClustersFixture::start();
+    seed_deployment_binding(&fixture, "x", "Directly").await;
+    let rollout = |phase: &str, batch: i64| {
+        json!({"apiVersion": "rollout.flotilla.io/v1alpha1", "kind": "Rollout", "metadata": {"namespace": "n", "name": "x"},
+               "status": {"stages": [{"name": "s", "clusters": [{"name": "a", "phase": phase, "batchPercent": batch}]}]}})
+    };
+    fixture.host.seed(&ROLLOUTS, rollout("Updating", 0));
+    fixture
+        .set_observed_status("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .await;
+    for (phase, batch) in [("Soaking", 50), ("Blocked", 50)] {
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
+        fixture.host.seed(&ROLLOUTS, rollout(phase, batch));
+    }
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
+    // The toleration begins when the change has failed.
+    fixture.host.seed(&ROLLOUTS, rollout("Failed", 0));
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(fixture.eviction_tasks("x").len(), 1);
     fixture.tasks.stop().await;
 }
 
