@@ -1,7 +1,7 @@
 //! Writes a template back from one of its revisions.
 
 use ::rollout::{is_outside_revisions, verified_content};
-use anyhow::{Context, Error, anyhow, ensure};
+use anyhow::{Context, Error, anyhow, bail, ensure};
 use client::{ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use karmada_api::resources::{BINDINGS, CUSTOMIZATIONS};
@@ -33,17 +33,28 @@ pub(super) async fn undo(rollout: &TemplateRollout, number: Option<i64>) -> anyh
     Ok(())
 }
 
+/// The revision with a number. Whoever may write ControllerRevisions can give one that another has.
+fn numbered_revision(revisions: &[(i64, Object)], number: i64) -> anyhow::Result<&(i64, Object)> {
+    let mut numbered = revisions.iter().filter(|(other, _)| *other == number);
+    let revision = numbered
+        .next()
+        .with_context(|| format!("unable to find specified revision {number} in history"))?;
+    if let Some((_, other)) = numbered.next() {
+        bail!(
+            "several controllerrevisions have the number {number}, {} and {} among them: delete the ones that are not genuine",
+            revision.1.name(),
+            other.name()
+        );
+    }
+    Ok(revision)
+}
+
 impl TemplateRollout {
     /// The number and the content of a revision, by default of the one before.
     pub async fn read_revision(&self, number: Option<i64>) -> anyhow::Result<(i64, Value)> {
         let revisions = self.revisions().await?;
         let (number, revision) = match number {
-            Some(number) => revisions
-                .iter()
-                .find(|(other, _)| *other == number)
-                .with_context(|| {
-                    format!("unable to find specified revision {number} in history")
-                })?,
+            Some(number) => numbered_revision(&revisions, number)?,
             None => self.previous_revision(&revisions)?,
         };
         let mut content = verified_content(self.object.name(), revision).map_err(Error::msg)?;
@@ -172,6 +183,27 @@ mod tests {
             let status = json!({"formerRevision": former, "stableRevision": stable, "targetRevision": target});
             let status: RolloutStatus = serde_json::from_value(status).unwrap();
             assert_eq!(previous_revision_name(&status), expected);
+        }
+    }
+
+    // proves: ROL-undo-ambiguous
+    #[test]
+    fn a_number_of_several_revisions_names_none() {
+        let revision = |name: &str| {
+            let tree = json!({"metadata": {"name": name}});
+            Object::from_value(&tree).unwrap()
+        };
+        let revisions = [(1, revision("a")), (1, revision("b")), (2, revision("c"))];
+        assert_eq!(numbered_revision(&revisions, 2).unwrap().1.name(), "c");
+        for (number, message) in [
+            (
+                1,
+                "several controllerrevisions have the number 1, a and b among them",
+            ),
+            (3, "unable to find specified revision 3 in history"),
+        ] {
+            let error = numbered_revision(&revisions, number).unwrap_err();
+            assert!(error.to_string().starts_with(message), "{error}");
         }
     }
 

@@ -72,7 +72,9 @@ pub(super) fn carried_over<'a>(
                 Some(target) if restages => Some(target.stage),
                 Some(_) => Some(stage),
                 None if is_new => None,
-                None => stage_index(input.policy, &status.name),
+                // That one has failed is not forgotten with its stage.
+                None => stage_index(input.policy, &status.name)
+                    .or_else(|| cluster.failed.then_some(input.policy.stages.len())),
             };
             let Some(assigned) = assigned else {
                 continue;
@@ -194,7 +196,9 @@ impl<'a> ClusterState<'a> {
         let Some(target) = self.observed else {
             return;
         };
-        self.status.failed |= !target.reachable && self.status.has_failed_itself();
+        // Whatever takes a cluster away that was getting the target may come of the target.
+        let has_begun = self.is_in_flight(goal) || self.status.has_failed_itself();
+        self.status.failed |= !target.reachable && has_begun;
         let elapsed = self.elapsed(now);
         let has_passed =
             |limit: Duration| SignedDuration::try_from(limit).is_ok_and(|limit| elapsed >= limit);

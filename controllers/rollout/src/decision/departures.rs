@@ -23,7 +23,7 @@ impl<'a> Departures<'a> {
         let clusters = previous.stages.iter().flat_map(|stage| &stage.clusters);
         let targets = clusters
             .clone()
-            .filter(|c| c.phase != RolloutPhase::Skipped);
+            .filter(|c| c.phase != RolloutPhase::Skipped || c.failed);
         let failed = clusters.filter(|c| c.counts_as_failed()).count();
         let budget = policy.failure_budget.as_ref();
         let budget = budget.map_or(0, |budget| amount_rounded_down(budget, targets.count()));

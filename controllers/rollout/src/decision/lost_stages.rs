@@ -23,20 +23,6 @@ impl RolloutStep<'_> {
         (0..self.input.policy.stages.len()).find(is_lost)
     }
 
-    /// Which clusters count as failed for what they were before they left, and until when; empty if none
-    /// does.
-    pub(super) fn failed_departures_text(&self) -> String {
-        let failed = self.clusters.iter().filter(|c| c.status.failed);
-        let names: Vec<&str> = failed.map(|c| &*c.status.name).collect();
-        match names.is_empty() {
-            true => String::new(),
-            false => format!(
-                "{} had failed with this revision, which counts until flotilla rollout retry",
-                cluster_names(&names)
-            ),
-        }
-    }
-
     /// Which clusters a stage has lost, and what lets it pass.
     pub(super) fn lost_clusters_text(&self, stage: usize) -> String {
         let members = self.clusters.iter().filter(|c| c.stage == stage);

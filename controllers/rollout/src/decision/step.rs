@@ -213,7 +213,8 @@ impl<'a> RolloutStep<'a> {
     }
 
     pub(super) fn exceeds_budget(&self) -> bool {
-        let total = self.input.targets.len();
+        let counts = |c: &&ClusterState<'_>| c.observed.is_some() || c.status.failed;
+        let total = self.clusters.iter().filter(counts).count();
         let budget = self.input.policy.failure_budget.as_ref();
         self.failed() > budget.map_or(0, |budget| amount_rounded_down(budget, total))
     }

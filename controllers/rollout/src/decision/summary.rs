@@ -1,13 +1,16 @@
 //! Makes the status of a step: the phases of the stages, the columns and the conditions.
 
 use karmada_api::binding::Condition;
-use karmada_api::rollout::{RolloutPhase, RolloutStatus, StageJobState, StageRolloutStatus};
+use karmada_api::rollout::{
+    ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageJobState, StageRolloutStatus,
+};
 use machinery::bounded_text::truncated;
 use machinery::conditions::set_status_condition;
 
 use super::clusters::api_time;
 use super::input::ObservedTarget;
 use super::step::{RolloutStep, StageHold};
+use crate::cluster_names::cluster_names;
 
 const DEGRADED: &str = "Degraded";
 /// The reason of Degraded while clusters have a revision that is not used.
@@ -15,6 +18,8 @@ pub(crate) const REVISION_UNUSABLE: &str = "RevisionUnusable";
 /// The bytes of the sentence about them.
 const MAX_UNUSABLE_BYTES: usize = 1024;
 
+/// Why a rollout is held in which no cluster is left to begin.
+const PAUSED_END: &str = "no cluster is left to begin, and it ends once it is resumed";
 /// Why a rollout is in no stage.
 const AT_ONCE: &str = "clusters get this revision at once, and not through the stages";
 
@@ -47,6 +52,31 @@ impl RolloutStep<'_> {
         truncated(&text, MAX_UNUSABLE_BYTES).into_owned()
     }
 
+    /// Which clusters have failed, also before they left or were not Ready, and what helps.
+    fn failures_text(&self) -> String {
+        let names = |condition: fn(&ClusterRolloutStatus) -> bool| {
+            let clusters = self.clusters.iter().map(|c| &c.status);
+            let failed: Vec<&str> = clusters
+                .filter(|c| condition(c))
+                .map(|c| &*c.name)
+                .collect();
+            Some(cluster_names(&failed)).filter(|_| !failed.is_empty())
+        };
+        let present = names(|c| c.has_failed_itself() && !c.failed).map(|names| {
+            format!(
+                "failed with this revision: {names}; flotilla rollout retry lets them begin again, flotilla rollout \
+                abort lets all clusters return"
+            )
+        });
+        let former = names(|c| c.failed).map(|names| {
+            format!(
+                "{names} had failed with this revision, which counts until flotilla rollout retry"
+            )
+        });
+        let parts: Vec<String> = present.into_iter().chain(former).collect();
+        parts.join("; ")
+    }
+
     pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {
         let (frontier, goal) = (self.frontier(), self.goal().to_owned());
         let has_ended = frontier == self.stage_count() && !self.is_staged();
@@ -76,7 +106,8 @@ impl RolloutStep<'_> {
         let is_at_once = !has_ended && !self.is_staged() && !is_rolled_back && !awaits_job;
         let hold_message = match hold.filter(|_| is_held) {
             Some(StageHold::LostClusters) => self.lost_clusters_text(frontier),
-            Some(StageHold::FailureBudgetExceeded) => self.failed_departures_text(),
+            Some(StageHold::FailureBudgetExceeded) => self.failures_text(),
+            Some(StageHold::Paused) if frontier == self.stage_count() => PAUSED_END.to_owned(),
             Some(hold) => hold.message(),
             None if is_at_once => AT_ONCE.to_owned(),
             None => String::new(),
@@ -110,7 +141,10 @@ impl RolloutStep<'_> {
         }
         let stage = match has_ended || is_at_once {
             true => String::new(),
-            false => self.stage_name(frontier.min(self.last_stage())).to_owned(),
+            false if frontier == self.stage_count() => {
+                self.stage_name(self.last_stage()).to_owned()
+            }
+            false => self.stage_name(frontier).to_owned(),
         };
         let is_somewhere = self.clusters.iter().any(|c| c.observed.is_some());
         RolloutStatus {

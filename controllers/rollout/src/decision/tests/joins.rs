@@ -64,6 +64,9 @@ fn a_rollout_that_failures_hold_does_not_end_by_losing_those_that_wait() {
     fleet.check("FailureBudgetExceeded: a=2 Failed, b=1 Skipped, c=1 Skipped");
     let status = fleet.status.as_ref().unwrap();
     assert_eq!((&*status.stage, &*status.stable_revision), ("all", "1"));
+    let help = "failed with this revision: a; flotilla rollout retry lets them begin again, flotilla rollout abort lets \
+        all clusters return";
+    assert_eq!(message(&fleet), help);
     fleet.join("b", 0);
     fleet.join("c", 0);
     fleet.run_to_rest();
@@ -114,6 +117,8 @@ fn a_paused_rollout_gives_the_target_to_nobody_who_comes_back() {
     fleet.leave("c");
     fleet.pass(60);
     fleet.check("Paused: a=2 Done, b=1 Skipped, c=1 Skipped");
+    let ending = "no cluster is left to begin, and it ends once it is resumed";
+    assert_eq!(message(&fleet), ending);
     fleet.join("b", 0);
     fleet.join("c", 0);
     fleet.join("d", 0);
@@ -205,6 +210,11 @@ fn a_cluster_that_has_failed_counts_after_it_has_left() {
     passed.leave("b");
     passed.run_to_rest();
     passed.check("FailureBudgetExceeded: a=2 Skipped, b=2 Skipped, c=1 Blocked");
+    let mut restaged = fleet.clone();
+    "other".clone_into(&mut restaged.policy.stages[0].name);
+    "q".clone_into(&mut restaged.policy_id);
+    restaged.run_to_rest();
+    restaged.check("FailureBudgetExceeded: b=1 Blocked, c=1 Blocked, a=2 Skipped");
     let mut aborted = fleet.clone();
     aborted.abort();
     aborted.run_to_rest();
@@ -223,13 +233,54 @@ fn a_cluster_that_was_merely_not_ready_counts_no_more_once_it_has_left() {
     fleet.leave("a");
     fleet.run_to_rest();
     fleet.check("Progressing: a=2 Skipped, b=2 Soaking, c=1 Pending");
-    // One that had failed before it was not Ready does.
+    // One that had begun with the target before it was not Ready does, until it is done.
+    let mut fleet = one_by_one(json!({}));
+    fleet.change("2");
+    fleet.cluster("a").reachable = false;
+    fleet.run_to_rest();
+    fleet.leave("a");
+    fleet.run_to_rest();
+    fleet.check("FailureBudgetExceeded: a=2 Skipped, b=1 Blocked, c=1 Blocked");
+    let mut fleet = one_by_one(json!({}));
+    fleet.change("2");
+    fleet.cluster("a").reachable = false;
+    fleet.run_to_rest();
+    fleet.cluster("a").reachable = true;
+    fleet.run_to_rest();
+    fleet.check("FailureBudgetExceeded: a=2 Soaking, b=1 Blocked, c=1 Blocked");
+    fleet.pass(60);
+    fleet.check("Progressing: a=2 Done, b=2 Soaking, c=1 Pending");
+    // So does one that had failed.
     let mut fleet = failed_fleet(json!({}));
     fleet.cluster("a").reachable = false;
     fleet.run_to_rest();
     fleet.leave("a");
     fleet.run_to_rest();
     fleet.check("FailureBudgetExceeded: a=2 Skipped, b=1 Blocked, c=1 Blocked");
+}
+
+// proves: ROL-failed-left
+#[test]
+fn a_percentage_of_the_budget_is_also_of_those_that_have_failed_and_left() {
+    let mut fleet = failed_fleet(json!({"failureBudget": "34%", "onFailure": "Rollback"}));
+    fleet.check("Progressing: a=2 Failed, b=2 Updating, c=1 Pending");
+    fleet.leave("a");
+    fleet.run_to_rest();
+    fleet.check("Progressing: a=2 Skipped, b=2 Updating, c=1 Pending");
+}
+
+// proves: ROL-lost-stage
+#[test]
+fn a_lost_last_stage_is_the_one_that_waits() {
+    let mut fleet = Fleet::three_stages(json!({}));
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.pass(60);
+    fleet.leave("c");
+    fleet.leave("d");
+    fleet.run_to_rest();
+    fleet.check("AwaitingCluster: a=2 Done, b=2 Done, c=2 Skipped, d=2 Skipped");
+    assert_eq!(fleet.status.as_ref().unwrap().stage, "third");
 }
 
 // proves: ROL-joined
