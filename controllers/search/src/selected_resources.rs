@@ -159,9 +159,26 @@ mod tests {
                 vec!["pods Pod [m1:{\"x\", \"y\"} m2]"],
             ),
             (
+                vec![
+                    registry(json!({"clusterNames": ["m1"]}), json!([pods("x")])),
+                    registry(
+                        json!({"clusterNames": ["m1"]}),
+                        json!([pods("y"), pods("y")]),
+                    ),
+                ],
+                vec!["pods Pod [m1:{\"x\", \"y\"}]"],
+            ),
+            (
+                vec![
+                    registry(json!({"clusterNames": ["m1"]}), json!([widgets])),
+                    registry(json!({"clusterNames": ["m2"]}), json!([pods("")])),
+                ],
+                vec!["pods Pod [m2]", "widgets Widget [m1]"],
+            ),
+            (
                 vec![registry(
                     json!({}),
-                    json!([{"apiVersion": "v1", "kind": "Unknown"}]),
+                    json!([{"apiVersion": "v1", "kind": "Unknown"}, {"apiVersion": "a.b.c", "kind": "Pod"}]),
                 )],
                 vec![],
             ),

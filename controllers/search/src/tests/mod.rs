@@ -1,5 +1,10 @@
 //! Tests of the cache over fake members: what it lists, watches and forgets.
 
+/// Changes of ResourceRegistries and Clusters.
+mod registries;
+/// Where reads and watches are in each member.
+mod resource_versions;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -51,9 +56,14 @@ pub(crate) fn cluster(name: &str, ready: bool) -> Value {
 }
 
 pub(crate) fn registry(namespace: &str) -> Value {
+    let maps = json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace}]);
+    registry_of("r", json!({}), maps)
+}
+
+fn registry_of(name: &str, target: Value, selectors: Value) -> Value {
     json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
-        "metadata": {"name": "r"}, "spec": {"targetCluster": {}, "resourceSelectors": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace}]}})
+        "metadata": {"name": name},
+        "spec": {"targetCluster": target, "resourceSelectors": selectors}})
 }
 
 pub(crate) fn map(namespace: &str, name: &str) -> Value {
