@@ -15,7 +15,8 @@ use crate::aggregated::{
 };
 
 // proves: FHP-host, MCS-host, SVC-host, SVC-definitions, MAG-register
-// proves: ADM-protection-host, PUL-host, TUN-host, SRC-search, SRC-native-rights, FLV-host
+// proves: ADM-protection-host, PUL-host, TUN-host, SRC-search, SRC-native-rights, SRC-update, SRC-elsewhere
+// proves: FLV-host
 #[tokio::test(flavor = "multi_thread")]
 async fn flotilla_keeps_its_promises_behind_a_kube_apiserver() {
     let simulated = async {

@@ -4,12 +4,15 @@
 use harness::ApiServerClient;
 use harness::api_server_client::wait_until;
 use harness::http_client::{HttpTestClient, HttpTestRequest};
+use harness::objects::CONFIG_MAPS;
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::auth::grant_cluster_role;
 use crate::aggregated::autoscalers_and_services::PROVIDER as MEMBER;
 
+const ADMIN: &str = "admin";
 const GROUP: &str = "/apis/search.karmada.io/v1alpha1";
 
 fn config_map(name: &str) -> Value {
@@ -33,7 +36,7 @@ pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane, member:
             "backendStore": {"openSearch": {"addresses": ["https://localhost:9200"],
                 "secretRef": {"namespace": "default", "name": "none"}}}}});
     control.create(registry).await;
-    let identity = host.client_certificate("admin", &["system:masters"]);
+    let identity = host.client_certificate(ADMIN, &["system:masters"]);
     let pems = (
         identity.certificate_pem.as_bytes(),
         identity.key_pem.as_bytes(),
@@ -55,6 +58,7 @@ pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane, member:
         let user = HttpTestRequest::new(Method::GET, path).header("impersonate-user", "ann");
         assert_eq!(client.call(user).await.code, 403);
     }
+    write_back(&client, [control, member]).await;
     wait_until("the condition of OpenSearch", async || {
         let path = format!("{GROUP}/resourceregistries/maps");
         let registry = client.get(&path).await.json();
@@ -92,4 +96,25 @@ pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane, member:
         rejection.code == 403 && message.contains("cannot list resource")
     })
     .await;
+}
+
+/// Writes an object to its member as it was read, with the resourceVersion that names the member.
+async fn write_back(client: &HttpTestClient, [control, member]: [&ApiServerClient; 2]) {
+    let proxies = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
+        "verbs": ["*"]});
+    let maps = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]});
+    for (server, rule) in [(control, proxies), (member, maps)] {
+        grant_cluster_role(server, "search-writer", ADMIN, &rule).await;
+    }
+    let path = format!("{GROUP}/proxying/karmada/proxy/api/v1/namespaces/default/configmaps/a");
+    wait_until("an update in the member", async || {
+        let mut object = client.get(&path).await.json();
+        object["data"] = json!({"k": "written"});
+        let update = HttpTestRequest::new(Method::PUT, &path).json(&object);
+        client.call(update).await.code == 200
+    })
+    .await;
+    let object = member.get(&CONFIG_MAPS, "default", "a").await.unwrap();
+    assert_eq!(object["data"]["k"], "written");
+    assert!(object["metadata"]["annotations"].is_null(), "{object}");
 }

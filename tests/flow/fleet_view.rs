@@ -207,7 +207,7 @@ async fn check_aggregated_discovery(view: &FleetView) {
     }
 }
 
-// proves: FLV-discovery, FLV-discovery-aggregated, FLV-documents, FLV-paths
+// proves: FLV-discovery, FLV-discovery-aggregated, FLV-documents, FLV-paths, FLV-unwatched
 #[tokio::test]
 async fn every_kind_of_the_members_is_discovered() {
     let view = FleetView::start("fleet-kinds").await;
@@ -233,6 +233,8 @@ async fn every_kind_of_the_members_is_discovered() {
         ("/fleet/openapi/v3", 200),
         ("/fleet/apis/apps", 200),
         ("/fleet/apis/metrics.k8s.io/v1beta1/pods", 200),
+        ("/fleet/api/v1/componentstatuses", 405),
+        ("/fleet/api/v1/componentstatuses?cluster=member1", 200),
         ("/fleet/apis/dragons.io", 404),
         ("/fleet/apis/dragons.io/v1", 404),
         ("/fleet/apis/dragons.io/v1/dragons", 404),

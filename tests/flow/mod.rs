@@ -79,9 +79,13 @@ mod services;
 /// MultiClusterServices.
 mod multi_cluster_services;
 
+/// Kinds, media types and clients of the global proxy.
+mod global_proxy;
 /// The search and the global proxy.
 pub(crate) mod search;
 
+/// Trees of owners that tools draw from the fleet view.
+mod fleet_tree;
 /// The fleet view: objects of all members as of one cluster.
 mod fleet_view;
 /// The fleet view of a member in pull mode.

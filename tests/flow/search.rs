@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 use crate::flow::fleet::{FleetFixture, wait_for_namespace, wait_until};
 use crate::flow::objects::{DEPLOYMENTS, RESOURCE_REGISTRIES, config_map, deployment, secret};
 
-const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/search";
-const PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+pub(crate) const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/search";
+pub(crate) const PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const USER: &str = "search-user";
-const ORIGIN: &str = "resource.karmada.io/cached-from-cluster";
+pub(crate) const ORIGIN: &str = "resource.karmada.io/cached-from-cluster";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// A control plane with a ResourceRegistry, and its administrator.
-struct SearchFleet {
-    fleet: FleetFixture,
-    client: HttpTestClient,
+pub(crate) struct SearchFleet {
+    pub(crate) fleet: FleetFixture,
+    pub(crate) client: HttpTestClient,
     ns: &'static str,
 }
 
@@ -80,7 +80,7 @@ impl WatchLines {
 
 impl SearchFleet {
     /// Selects a kind in a namespace that all members have.
-    async fn start(ns: &'static str, selectors: Value) -> Self {
+    pub(crate) async fn start(ns: &'static str, selectors: Value) -> Self {
         let fleet = FleetFixture::shared(ns).await;
         wait_for_namespace(&fleet, ns).await;
         let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
@@ -91,11 +91,11 @@ impl SearchFleet {
         Self { fleet, client, ns }
     }
 
-    async fn create(&self, member: &str, object: Value) {
+    pub(crate) async fn create(&self, member: &str, object: Value) {
         self.fleet.member(member).create(object).await;
     }
 
-    async fn get(&self, path: &str) -> HttpTestResponse {
+    pub(crate) async fn get(&self, path: &str) -> HttpTestResponse {
         self.client.get(path).await
     }
 
@@ -104,17 +104,17 @@ impl SearchFleet {
         self.client.call(request).await.code
     }
 
-    async fn send(&self, method: Method, path: &str, body: &Value) -> HttpTestResponse {
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> HttpTestResponse {
         let request = HttpTestRequest::new(method, path).json(body);
         self.client.call(request).await
     }
 
-    async fn watch(&self, path: &str) -> WatchLines {
+    pub(crate) async fn watch(&self, path: &str) -> WatchLines {
         WatchLines::start(&self.client, HttpTestRequest::new(Method::GET, path)).await
     }
 
     /// Waits until a list has these objects, each with its origin.
-    async fn wait_for_items(&self, path: &str, expected: &[&str]) {
+    pub(crate) async fn wait_for_items(&self, path: &str, expected: &[&str]) {
         wait_until(path, async || {
             let response = self.get(path).await;
             response.code == 200 && origins(&response.json()) == expected
@@ -141,7 +141,7 @@ impl SearchFleet {
             .await;
     }
 
-    async fn delete_registry(&self) {
+    pub(crate) async fn delete_registry(&self) {
         let control = &self.fleet.control;
         control.delete(&RESOURCE_REGISTRIES, "", self.ns).await;
     }
@@ -170,7 +170,7 @@ pub(crate) fn origins(list: &Value) -> Vec<String> {
     items.map(line).collect()
 }
 
-fn selector(api_version: &str, kind: &str, ns: &str) -> Value {
+pub(crate) fn selector(api_version: &str, kind: &str, ns: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "namespace": ns})
 }
 

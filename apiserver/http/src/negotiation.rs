@@ -15,7 +15,6 @@ pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Media types of responses, and of request bodies of kinds with a protobuf form.
 const RESPONSE_MEDIA_TYPES: [&str; 3] = [JSON, YAML, PROTOBUF];
-/// Media types of request bodies of kinds without a protobuf form.
 /// Bound on parsed clauses of Accept.
 const MAX_CLAUSES: usize = 32;
 
@@ -32,19 +31,38 @@ pub(crate) enum ResponseSerialization {
 pub(crate) struct ResponseOffer {
     pub(crate) tables: bool,
     pub(crate) partial_metadata: bool,
-    /// Objects in protobuf. Partial metadata has a protobuf form for every kind.
-    pub(crate) protobuf: bool,
+    pub(crate) protobuf: ProtobufOffer,
+}
+
+/// What a path offers in protobuf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ProtobufOffer {
+    Nothing,
+    /// Partial metadata, which has a protobuf form for every kind.
+    #[default]
+    Metadata,
+    Objects,
 }
 
 impl ResponseOffer {
     fn includes(self, encoding: ResponseSerialization, view: Representation) -> bool {
-        let protobuf = encoding == ResponseSerialization::Protobuf;
-        match view {
-            Representation::Object => self.protobuf || !protobuf,
-            Representation::Table { .. } => self.tables && !protobuf,
-            Representation::Metadata { .. } | Representation::MetadataList { .. } => {
-                self.partial_metadata
-            }
+        let (is_offered, has_protobuf) = match view {
+            Representation::Object => (true, self.protobuf == ProtobufOffer::Objects),
+            Representation::Table { .. } => (self.tables, false),
+            Representation::Metadata { .. } | Representation::MetadataList { .. } => (
+                self.partial_metadata,
+                self.protobuf != ProtobufOffer::Nothing,
+            ),
+        };
+        is_offered && (has_protobuf || encoding != ResponseSerialization::Protobuf)
+    }
+
+    /// The media types that a 406 names. As Kubernetes does, it names protobuf also where only metadata
+    /// has that form.
+    fn media_types(self) -> &'static [&'static str] {
+        match self.protobuf {
+            ProtobufOffer::Nothing => &[JSON, YAML],
+            ProtobufOffer::Metadata | ProtobufOffer::Objects => &RESPONSE_MEDIA_TYPES,
         }
     }
 }
@@ -207,7 +225,7 @@ pub(crate) fn negotiate(
             _ => {}
         }
     }
-    Err(Status::not_acceptable(&RESPONSE_MEDIA_TYPES))
+    Err(Status::not_acceptable(offer.media_types()))
 }
 
 fn wants_pretty(headers: &HeaderMap, query: &QueryParams, clause: &AcceptClause<'_>) -> bool {
@@ -278,7 +296,10 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn check(accept: &str, expect: Option<(ResponseSerialization, Representation)>) {
+    fn negotiated(
+        accept: &str,
+        protobuf: ProtobufOffer,
+    ) -> Result<(ResponseSerialization, Representation), Status> {
         let mut headers = HeaderMap::new();
         if !accept.is_empty() {
             headers.insert(ACCEPT, accept.parse().unwrap());
@@ -286,14 +307,36 @@ mod tests {
         let offer = ResponseOffer {
             tables: true,
             partial_metadata: true,
-            protobuf: false,
+            protobuf,
         };
-        let negotiated = negotiate(&headers, &QueryParams::parse(None), offer).ok();
-        assert_eq!(
-            negotiated.map(|f| (f.encoding, f.representation)),
-            expect,
-            "{accept:?}"
-        );
+        let format = negotiate(&headers, &QueryParams::parse(None), offer)?;
+        Ok((format.encoding, format.representation))
+    }
+
+    fn check(accept: &str, expect: Option<(ResponseSerialization, Representation)>) {
+        let negotiated = negotiated(accept, ProtobufOffer::Metadata).ok();
+        assert_eq!(negotiated, expect, "{accept:?}");
+    }
+
+    // proves: SRC-media-types
+    #[test]
+    fn without_protobuf_the_next_choice_is_json() {
+        let partial = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        let metadata = Representation::MetadataList { beta: false };
+        for (accept, representation) in [
+            (format!("{PROTOBUF},{JSON}"), Representation::Object),
+            (format!("{PROTOBUF};{partial},{JSON};{partial}"), metadata),
+            (format!("{PROTOBUF},*/*"), Representation::Object),
+        ] {
+            let format = negotiated(&accept, ProtobufOffer::Nothing).unwrap();
+            assert_eq!(format, (ResponseSerialization::Json, representation));
+        }
+        for accept in [PROTOBUF.to_owned(), format!("{PROTOBUF};{partial}")] {
+            let rejection = negotiated(&accept, ProtobufOffer::Nothing).unwrap_err();
+            assert_eq!(rejection.code, 406);
+            let media_types = "accepted: application/json, application/yaml";
+            assert!(rejection.message.ends_with(media_types), "{rejection:?}");
+        }
     }
 
     #[test]

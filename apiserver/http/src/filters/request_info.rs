@@ -19,7 +19,7 @@ use crate::audit::{Auditor, RequestAudit, SourceRequest};
 use crate::backup::BACKUP_PATH;
 use crate::flowcontrol::SharedFlow;
 use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
-use crate::negotiation::{self, ResponseFormat, ResponseOffer};
+use crate::negotiation::{self, ProtobufOffer, ResponseFormat, ResponseOffer};
 use crate::profiling;
 use crate::requestinfo::{self, QueryParams, RequestInfo};
 use crate::response_writers;
@@ -30,7 +30,7 @@ use crate::subresources::{SubresourceConnectors, find_connector};
 const STATUS_OFFER: ResponseOffer = ResponseOffer {
     tables: false,
     partial_metadata: false,
-    protobuf: true,
+    protobuf: ProtobufOffer::Objects,
 };
 /// Subresources whose proxied requests are long-running (kube-apiserver's
 /// `--long-running-request-regexp` as Karmada sets it).

@@ -7,7 +7,7 @@ use openapi::KindInfo;
 use serde_json::{Value, json};
 
 use super::native_request::{MemberResourceReader, NativeRequest};
-use crate::negotiation::{self, Representation, ResponseFormat, ResponseOffer};
+use crate::negotiation::{self, ProtobufOffer, Representation, ResponseFormat, ResponseOffer};
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ListResponse, ResponseOptions};
@@ -21,15 +21,10 @@ pub(super) fn response_options(
     let offer = ResponseOffer {
         tables: true,
         partial_metadata: true,
-        protobuf: false,
+        protobuf: ProtobufOffer::Nothing,
     };
-    let mut format = negotiation::negotiate(headers, query, offer)?;
-    if format.encoding == negotiation::ResponseSerialization::Protobuf {
-        // Only metadata was negotiated: it is sent in JSON.
-        format.encoding = negotiation::ResponseSerialization::Json;
-    }
     Ok(ResponseOptions {
-        format,
+        format: negotiation::negotiate(headers, query, offer)?,
         gzip: negotiation::accepts_gzip(headers),
         include: IncludeObjectPolicy::parse(query.get("includeObject"))?,
     })

@@ -153,6 +153,9 @@ mod tests {
             (r#"[1, {"path": "/metadata/resourceVersion"}]"#, ""),
             ("metadata: {}", "application/yaml"),
             ("metadata: {", "application/json"),
+            ("", "application/json"),
+            (r#"{"metadata": {"annotations": {}}}"#, "application/json"),
+            (r#"{"metadata": {"annotations": null}}"#, ""),
             ("k8s\0", "application/vnd.kubernetes.protobuf"),
         ] {
             let restored =

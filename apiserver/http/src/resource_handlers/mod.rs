@@ -19,7 +19,7 @@ use crate::audit::RequestAudit;
 use crate::authorized_request::AuthorizedResourceRequest;
 use crate::dynamic_groups::DynamicGroups;
 use crate::metrics::ApiServerMetrics;
-use crate::negotiation::{self, ResponseOffer};
+use crate::negotiation::{self, ProtobufOffer, ResponseOffer};
 use crate::requestinfo::RequestedResource;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
@@ -231,7 +231,10 @@ impl ResourceRequestHandler<'_> {
             // A kind that is only created has no columns.
             tables: views && self.resource_info.supports_verb("get"),
             partial_metadata: views,
-            protobuf: self.has_protobuf_form(),
+            protobuf: match self.has_protobuf_form() {
+                true => ProtobufOffer::Objects,
+                false => ProtobufOffer::Metadata,
+            },
         };
         Ok(ResponseOptions {
             format: negotiation::negotiate(headers, &self.request.query, offer)?,

@@ -15,10 +15,10 @@ use openapi::KindInfo;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::FleetView;
 use super::member_call::MemberCall;
+use super::{FleetView, METRICS_GROUP};
 use crate::discovery::wants_aggregated;
-use crate::negotiation::{self, ResponseFormat, ResponseOffer};
+use crate::negotiation::{self, ProtobufOffer, ResponseFormat, ResponseOffer};
 use crate::proxy::path;
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
@@ -47,9 +47,13 @@ impl FleetView {
         let query = QueryParams::parse(connection.request.uri().query());
         let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
         let is_aggregated = matches!(segments[..], ["api" | "apis"]) && wants_aggregated(headers);
+        let offer = ResponseOffer {
+            protobuf: ProtobufOffer::Nothing,
+            ..ResponseOffer::default()
+        };
         let format = match is_aggregated {
             true => ResponseFormat::PLAIN_JSON,
-            false => negotiation::negotiate(headers, &query, ResponseOffer::default())?,
+            false => negotiation::negotiate(headers, &query, offer)?,
         };
         let mut served = self.cache.served_resources().await;
         let names: Vec<String> = served.keys().cloned().collect();
@@ -162,6 +166,9 @@ fn merge(
             resource["shortNames"] = json!([]);
             resource["categories"] = json!([]);
         }
+        if group != METRICS_GROUP {
+            remove_unserved_verbs(&mut resource);
+        }
         resources.insert(name, resource);
     }
     resources.into_values().collect()
@@ -175,6 +182,16 @@ fn restore_description(resource: &mut Value, kind: &KindInfo) {
     resource["shortNames"] = json!(kind.short_names);
     resource["categories"] = json!(kind.categories);
     resource["verbs"] = json!(kind.verbs);
+}
+
+/// The fleet view does not list what cannot be watched.
+fn remove_unserved_verbs(resource: &mut Value) {
+    let Some(verbs) = resource["verbs"].as_array_mut() else {
+        return;
+    };
+    if !verbs.iter().any(|verb| verb == "watch") {
+        verbs.retain(|verb| verb != "list");
+    }
 }
 
 fn is_group_of_kubernetes(group: &str) -> bool {
@@ -239,7 +256,7 @@ mod tests {
         assert_eq!(group["preferredVersion"]["groupVersion"], "a.io/v1");
     }
 
-    // proves: FLV-known-kinds
+    // proves: FLV-known-kinds, FLV-unwatched
     #[test]
     fn a_member_does_not_rename_known_kinds() {
         let kind_of = |name: &str| {
@@ -286,6 +303,10 @@ mod tests {
         assert_eq!(resources[0]["namespaced"], true);
         assert_eq!(resources[0]["singularName"], "configmap");
         assert_eq!(resources[0]["verbs"], json!(KindInfo::default_verbs()));
+        // A kind without watches is not listed.
+        let status = json!({"name": "componentstatuses", "verbs": ["get", "list"]});
+        let resources = merge(("", "v1"), [status].into_iter(), kind_of);
+        assert_eq!(resources[0]["verbs"], json!(["get"]));
         // Of a kind that nobody else knows, the first description holds.
         let foreign = merge(("a.io", "v1"), descriptions(), |_| None);
         assert_eq!(foreign.len(), 5);

@@ -30,9 +30,16 @@ impl FleetView {
         request: &NativeRequest,
         address: &FleetAddress,
     ) -> Result<Response<ServerResponseBody>, Status> {
+        let addressed = address.cluster.as_ref();
+        let known_kind = self.reader.known_kind(&request.gvr());
+        if known_kind.is_some_and(|kind| !kind.supports_verb("watch")) {
+            return match addressed {
+                Some(_) => self.forward(connection, request, address).await,
+                None => Err(unwatched(request)),
+            };
+        }
         let resource = self.cache.resource(&request.gvr()).await?;
         // A member that is not cached answers what is addressed to it itself.
-        let addressed = address.cluster.as_ref();
         if addressed.is_some_and(|cluster| resource.missing().contains_key(cluster)) {
             return self.forward(connection, request, address).await;
         }
@@ -132,6 +139,15 @@ fn forbidden(user: &UserInfo, resource: &Gvr, attributes: &AccessAttributes<'_>)
         user.name, attributes.verb, &*resource.resource, &*resource.group
     );
     Status::forbidden(resource, attributes.name, text)
+}
+
+/// 405 for a kind that is not cached, because nothing tells of its changes.
+fn unwatched(request: &NativeRequest) -> Status {
+    let mut status = Status::verb_not_supported(&request.gvr(), request.verb);
+    status.message.push_str(
+        " of several clusters, since it cannot be watched: name one with the parameter cluster=NAME",
+    );
+    status
 }
 
 /// 404 for a namespace in the path of a kind without one. Other scopes are lists over all namespaces.
