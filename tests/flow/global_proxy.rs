@@ -245,11 +245,18 @@ async fn subresources_are_those_of_the_member_with_the_object() {
     assert_eq!(search.get(&format!("{path}/log")).await.code, 200);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": pod, "namespace": ns}});
+    let member = search.fleet.member("member2");
+    let uid = async || {
+        let pod = member.get(&PODS, ns, &pod).await;
+        pod.map(|pod| pod["metadata"]["uid"].to_string())
+    };
+    let evicted_uid = uid().await;
+    assert!(evicted_uid.is_some());
     let eviction_path = format!("{path}/eviction");
     let evicted = search.client.post(&eviction_path, &eviction).await;
     assert_eq!(evicted.code, 201, "{:?}", evicted.body);
-    let member = search.fleet.member("member2");
-    member.wait_until_deleted(&PODS, ns, &pod).await;
+    // Another pod may have its name.
+    wait_until("the eviction", async || uid().await != evicted_uid).await;
     search.delete_registry().await;
 }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::member_call::MemberCall;
-use super::{FleetView, METRICS_GROUP};
+use super::{AGGREGATION_GROUP, FleetView, METRICS_GROUP};
 use crate::discovery::wants_aggregated;
 use crate::negotiation::{self, ProtobufOffer, ResponseFormat, ResponseOffer};
 use crate::proxy::path;
@@ -181,7 +181,9 @@ fn restore_description(resource: &mut Value, kind: &KindInfo) {
     resource["singularName"] = (&*kind.singular).into();
     resource["shortNames"] = json!(kind.short_names);
     resource["categories"] = json!(kind.categories);
-    resource["verbs"] = json!(kind.verbs);
+    if *kind.gvr.group != *AGGREGATION_GROUP {
+        resource["verbs"] = json!(kind.verbs);
+    }
 }
 
 /// The fleet view does not list what cannot be watched.
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(group["preferredVersion"]["groupVersion"], "a.io/v1");
     }
 
-    // proves: FLV-known-kinds, FLV-unwatched
+    // proves: FLV-known-kinds
     #[test]
     fn a_member_does_not_rename_known_kinds() {
         let kind_of = |name: &str| {
@@ -303,13 +305,48 @@ mod tests {
         assert_eq!(resources[0]["namespaced"], true);
         assert_eq!(resources[0]["singularName"], "configmap");
         assert_eq!(resources[0]["verbs"], json!(KindInfo::default_verbs()));
-        // A kind without watches is not listed.
-        let status = json!({"name": "componentstatuses", "verbs": ["get", "list"]});
-        let resources = merge(("", "v1"), [status].into_iter(), kind_of);
-        assert_eq!(resources[0]["verbs"], json!(["get"]));
         // Of a kind that nobody else knows, the first description holds.
         let foreign = merge(("a.io", "v1"), descriptions(), |_| None);
         assert_eq!(foreign.len(), 5);
         assert_eq!(foreign[1]["kind"], "Secret");
+    }
+
+    // proves: FLV-unwatched
+    #[test]
+    fn what_cannot_be_watched_is_not_listed() {
+        let unwatched = ["get", "list"];
+        let watched = ["get", "list", "watch"];
+        for (group, version, name, verbs, expected) in [
+            ("", "v1", "componentstatuses", &watched[..], &["get"][..]),
+            (
+                "apiregistration.k8s.io",
+                "v1",
+                "apiservices",
+                &watched,
+                &watched,
+            ),
+            (
+                "apiregistration.k8s.io",
+                "v1",
+                "apiservices",
+                &unwatched,
+                &["get"],
+            ),
+            ("metrics.k8s.io", "v1beta1", "pods", &unwatched, &unwatched),
+            ("a.io", "v1", "things", &watched, &watched),
+            ("a.io", "v1", "things", &unwatched, &["get"]),
+        ] {
+            let kind_of = |name: &str| {
+                let gvr = Gvr::new(group, version, name);
+                openapi::catalog().resource(&gvr).cloned()
+            };
+            let description = json!({"name": name, "kind": "Thing", "verbs": verbs});
+            let resources = merge((group, version), [description].into_iter(), kind_of);
+            assert_eq!(
+                resources[0]["verbs"],
+                json!(expected),
+                "{group}/{name} {verbs:?}"
+            );
+        }
     }
 }

@@ -25,6 +25,7 @@ use auth::RequestAuthorizer;
 use http::{Method, Response};
 use machinery::Status;
 use members::FleetCache;
+use openapi::KindInfo;
 use serde_json::Value;
 
 use super::native_request::{MemberResourceReader, NativeRequest};
@@ -36,6 +37,8 @@ use access::FleetAccess;
 use address::FleetAddress;
 
 const METRICS_GROUP: &str = "metrics.k8s.io";
+/// The group of APIServices. This server computes its own for each request; others store and watch them.
+const AGGREGATION_GROUP: &str = "apiregistration.k8s.io";
 
 /// The fleet view.
 pub struct FleetView {
@@ -101,6 +104,11 @@ impl FleetView {
         }
         self.clusters.control_plane.serve(connection, path).await
     }
+}
+
+/// Whether members watch the objects of a kind that this server knows.
+fn is_watched(kind: &KindInfo) -> bool {
+    kind.supports_verb("watch") || *kind.gvr.group == *AGGREGATION_GROUP
 }
 
 /// Serves `proxying/{name}/proxy`: the fleet view for one name, the global proxy for others.

@@ -8,9 +8,9 @@ use machinery::{Gvr, Status, UserInfo};
 use members::{FleetResource, MemberResourceCache, RestrictedMembers};
 use openapi::KindInfo;
 
-use super::FleetView;
 use super::address::FleetAddress;
 use super::decision_cache::AccessAttributes;
+use super::{FleetView, is_watched};
 use crate::proxy::native_request::NativeRequest;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
@@ -32,7 +32,7 @@ impl FleetView {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let addressed = address.cluster.as_ref();
         let known_kind = self.reader.known_kind(&request.gvr());
-        if known_kind.is_some_and(|kind| !kind.supports_verb("watch")) {
+        if known_kind.is_some_and(|kind| !is_watched(&kind)) {
             return match addressed {
                 Some(_) => self.forward(connection, request, address).await,
                 None => Err(unwatched(request)),
