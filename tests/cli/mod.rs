@@ -94,3 +94,6 @@ mod readiness;
 
 /// `console`, which serves pages.
 mod console;
+
+/// `console` for users with tokens of their own.
+mod console_users;

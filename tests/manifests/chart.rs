@@ -237,6 +237,21 @@ async fn each_value_acts_and_wrong_values_are_refused() {
         ("etcd=null", "missing property 'etcd'"),
         ("podAnnotations.a=1", "at '/podAnnotations/a': got number"),
         ("image.repository=a b", "at '/image/repository'"),
+        (
+            "console.enabled=true",
+            "at '/console/externalUrl': minLength",
+        ),
+        (
+            "console.enabled=true,console.externalUrl=https://c",
+            "at '/console/tlsSecretName': minLength",
+        ),
+        (
+            "console.enabled=true,console.externalUrl=https://c,console.insecureHttp=true,console.tlsSecretName=s",
+            "at '/console/tlsSecretName': maxLength",
+        ),
+        ("console.externalUrl=http://c", "at '/console/externalUrl'"),
+        ("console.server=http://c", "at '/console/server'"),
+        ("console=null", "missing property 'console'"),
     ] {
         let command = helm_command(&helm, &["template", "flotilla", &chart, "--set", value]);
         let output = harness::process::run(&command);
@@ -262,6 +277,7 @@ async fn helm_installs_upgrades_rolls_back_and_uninstalls() {
     let (config, chart) = (host.kubeconfig(), chart());
     let replicas = "-n fleet get deployment flotilla -o jsonpath={.status.readyReplicas}";
     let replicas: Vec<&str> = replicas.split(' ').collect();
+    let console = "console.enabled=true,console.externalUrl=https://console.example.com,console.insecureHttp=true";
     // Without server-side apply: the status that Kubernetes 1.20 writes takes fields of the StatefulSet.
     let wait = "--wait --timeout 120s --server-side=false";
     for (command, expected) in [
@@ -270,7 +286,7 @@ async fn helm_installs_upgrades_rolls_back_and_uninstalls() {
             "2",
         ),
         (
-            format!("upgrade flotilla {chart} --set replicas=3 {wait}"),
+            format!("upgrade flotilla {chart} --set replicas=3,{console} {wait}"),
             "3",
         ),
         (format!("rollback flotilla 1 {wait}"), "2"),

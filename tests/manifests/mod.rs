@@ -9,6 +9,8 @@ mod alert_incidents;
 mod alerts;
 /// The Helm chart.
 mod chart;
+/// The console of the Helm chart.
+mod console_chart;
 /// The image and the archive of a release.
 mod image;
 /// The name of the image.

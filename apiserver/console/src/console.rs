@@ -7,6 +7,7 @@ use bytes::Bytes;
 use client::{Api, TaskGroup};
 use flotilla_cli::doctor::report::DoctorReport;
 use futures_util::stream::BoxStream;
+use tokio::sync::Semaphore;
 
 use crate::discovery_cache::DiscoveryCache;
 use crate::inventory::Inventory;
@@ -34,6 +35,9 @@ pub(crate) struct UserConnections {
     pub(crate) examiner: Arc<dyn ControlPlaneExaminer>,
 }
 
+/// Pages of a user that are kept up to date at once; each runs until its tab is hidden or closed.
+const MAX_LIVE_PAGES: usize = 32;
+
 pub(crate) struct Console {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) streams: Arc<dyn StreamOpener>,
@@ -42,6 +46,9 @@ pub(crate) struct Console {
     pub(crate) metrics: Arc<MetricsHistory>,
     /// The address of the control plane, as it is shown.
     pub(crate) control_plane: String,
+    /// The name of the user, as it is shown; none if it is the user of the command.
+    pub(crate) user_name: Option<String>,
+    pub(crate) live_pages: Arc<Semaphore>,
 }
 
 impl Console {
@@ -49,6 +56,7 @@ impl Console {
     pub(crate) fn start(
         connections: UserConnections,
         control_plane: String,
+        user_name: Option<String>,
         tasks: &TaskGroup,
     ) -> Arc<Self> {
         let UserConnections {
@@ -65,6 +73,8 @@ impl Console {
             inventory,
             metrics,
             control_plane,
+            user_name,
+            live_pages: Arc::new(Semaphore::new(MAX_LIVE_PAGES)),
         })
     }
 }

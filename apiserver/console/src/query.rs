@@ -40,7 +40,7 @@ impl QueryParameters {
     }
 }
 
-fn decode(text: &str) -> Option<String> {
+pub(crate) fn decode(text: &str) -> Option<String> {
     let text = text.replace('+', " ");
     let decoded = percent_decode_str(&text).decode_utf8().ok()?;
     Some(decoded.into_owned())

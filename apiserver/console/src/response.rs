@@ -36,7 +36,7 @@ const SECURITY_HEADERS: [(HeaderName, &str); 8] = [
         "same-origin",
     ),
     (CACHE_CONTROL, "no-store"),
-    (VARY, "Accept, Cookie"),
+    (VARY, "Accept, Authorization, Cookie"),
 ];
 
 fn response(status: StatusCode, content_type: &'static str, body: ConsoleBody) -> ConsoleResponse {
@@ -62,6 +62,11 @@ pub(crate) fn asset(content_type: &'static str, content: &'static str) -> Consol
     response(StatusCode::OK, content_type, full(content))
 }
 
+/// The answer to a probe.
+pub(crate) fn alive() -> ConsoleResponse {
+    response(StatusCode::OK, "text/plain; charset=utf-8", full("ok"))
+}
+
 /// Server-sent events, which end with the stream.
 pub(crate) fn events(stream: BoxStream<'static, Bytes>) -> ConsoleResponse {
     let frames = stream.map(|bytes| Ok(Frame::data(bytes)));
@@ -82,7 +87,7 @@ pub(crate) fn refusal(status: StatusCode, message: &'static str) -> ConsoleRespo
     response
 }
 
-/// A redirection to another page; `cookie` begins a session.
+/// A redirection to another page; `cookie` begins or ends a session.
 pub(crate) fn redirection(to: &str, cookie: Option<&str>) -> ConsoleResponse {
     let mut response = response(
         StatusCode::SEE_OTHER,

@@ -1,5 +1,5 @@
-//! The sessions of browsers. A link with a random token, which works once, is exchanged for a cookie;
-//! forms of the session carry a second random token.
+//! The sessions of browsers, each with a random cookie; forms of the session carry a second random token.
+//! A link with a random token, which works once, is exchanged for a cookie.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use rand::RngCore;
 use sha2::{Digest, Sha256};
 
-/// The oldest session ends when there are more.
+/// The oldest session of a user ends when there are more.
 const MAX_SESSIONS: usize = 8;
 const TOKEN_BYTES: usize = 32;
 
-type TokenDigest = [u8; 32];
+pub(crate) type TokenDigest = [u8; 32];
 
 /// Tokens are compared by their digests, which takes the same time whatever was guessed.
-fn digest(token: &str) -> TokenDigest {
+pub(crate) fn digest(token: &str) -> TokenDigest {
     Sha256::digest(token.as_bytes()).into()
 }
 
@@ -33,60 +33,71 @@ pub(crate) fn text_digest(text: &str) -> String {
     hexadecimal(&digest(text))
 }
 
-/// A browser that has exchanged a link.
+/// A browser, or a proxy before browsers, that has shown who its user is.
 #[derive(Clone)]
 pub(crate) struct Session {
-    cookie: TokenDigest,
     /// The token of the session's forms.
     pub(crate) form_token: String,
+    /// Whether the user has logged in here, and not at a proxy.
+    pub(crate) can_log_out: bool,
 }
 
 impl Session {
+    pub(crate) fn new(can_log_out: bool) -> Self {
+        Self {
+            form_token: random_token(),
+            can_log_out,
+        }
+    }
+
     pub(crate) fn accepts_form_token(&self, token: &str) -> bool {
         digest(token) == digest(&self.form_token)
     }
 }
 
+/// The sessions of one user, by the digests of their cookies.
 #[derive(Default)]
-struct SessionState {
-    link: Option<TokenDigest>,
-    sessions: VecDeque<Session>,
-}
-
-#[derive(Default)]
-pub(crate) struct Sessions(Mutex<SessionState>);
+pub(crate) struct Sessions(Mutex<VecDeque<(TokenDigest, Session)>>);
 
 impl Sessions {
+    /// Begins a session, and returns the value of its cookie.
+    pub(crate) fn begin(&self, session: Session) -> String {
+        let cookie = random_token();
+        let mut sessions = self.0.lock();
+        sessions.push_back((digest(&cookie), session));
+        if sessions.len() > MAX_SESSIONS {
+            sessions.pop_front();
+        }
+        cookie
+    }
+
+    pub(crate) fn find(&self, cookie: &TokenDigest) -> Option<Session> {
+        let sessions = self.0.lock();
+        let mut sessions = sessions.iter();
+        let (_, session) = sessions.find(|(other, _)| other == cookie)?;
+        Some(session.clone())
+    }
+}
+
+/// The token of the link that is printed, which works once.
+#[derive(Default)]
+pub(crate) struct LinkToken(Mutex<Option<TokenDigest>>);
+
+impl LinkToken {
     /// The token of a new link, which replaces the last one.
-    pub(crate) fn issue_link_token(&self) -> String {
+    pub(crate) fn issue(&self) -> String {
         let token = random_token();
-        self.0.lock().link = Some(digest(&token));
+        *self.0.lock() = Some(digest(&token));
         token
     }
 
-    /// Exchanges the token of the link for the value of a cookie, once.
-    pub(crate) fn exchange(&self, token: &str) -> Option<String> {
-        let mut state = self.0.lock();
-        if state.link? != digest(token) {
-            return None;
+    /// Whether the token is that of the link, which is used up then.
+    pub(crate) fn accept(&self, token: &str) -> bool {
+        let mut link = self.0.lock();
+        let is_accepted = *link == Some(digest(token));
+        if is_accepted {
+            *link = None;
         }
-        state.link = None;
-        let cookie = random_token();
-        state.sessions.push_back(Session {
-            cookie: digest(&cookie),
-            form_token: random_token(),
-        });
-        if state.sessions.len() > MAX_SESSIONS {
-            state.sessions.pop_front();
-        }
-        Some(cookie)
-    }
-
-    /// The session of a cookie.
-    pub(crate) fn find(&self, cookie: &str) -> Option<Session> {
-        let digest = digest(cookie);
-        let state = self.0.lock();
-        let mut sessions = state.sessions.iter();
-        sessions.find(|session| session.cookie == digest).cloned()
+        is_accepted
     }
 }

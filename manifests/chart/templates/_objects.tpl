@@ -16,6 +16,14 @@
 {{- toYaml $object -}}
 {{- end -}}
 
+{{/* The labels of the console's objects. */}}
+{{- define "flotilla.consoleLabels" -}}
+app.kubernetes.io/name: flotilla
+app.kubernetes.io/component: console
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
 {{/* The flags of `flotilla serve`. */}}
 {{- define "flotilla.args" -}}
 {{- $args := list -}}

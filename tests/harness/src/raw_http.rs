@@ -54,6 +54,7 @@ pub struct RawHttpRequest<'a> {
     address: &'a str,
     identity: &'a TestTlsClientConfig,
     name: &'a str,
+    host: &'a str,
     method: &'a str,
     path: String,
     headers: Vec<(String, String)>,
@@ -80,6 +81,7 @@ impl<'a> RawHttpRequest<'a> {
             address,
             identity,
             name: "127.0.0.1",
+            host: "plane",
             method,
             path: path.to_owned(),
             headers: Vec::new(),
@@ -103,6 +105,12 @@ impl<'a> RawHttpRequest<'a> {
     /// The name expected in the server's certificate; the default is its address.
     pub fn server_name(mut self, name: &'a str) -> Self {
         self.name = name;
+        self
+    }
+
+    /// The value of the header `Host`.
+    pub fn host(mut self, host: &'a str) -> Self {
+        self.host = host;
         self
     }
 
@@ -164,7 +172,10 @@ impl<'a> RawHttpRequest<'a> {
 
     /// Sends the request, which announces a body of this length.
     fn write_request(&self, tls: &mut TlsStream, length: usize) -> std::io::Result<()> {
-        let mut head = format!("{} {} HTTP/1.1\r\nHost: plane\r\n", self.method, self.path);
+        let mut head = format!(
+            "{} {} HTTP/1.1\r\nHost: {}\r\n",
+            self.method, self.path, self.host
+        );
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

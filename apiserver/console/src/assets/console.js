@@ -73,7 +73,9 @@ function follow() {
     source.close();
     showConnection(event.data, "lost");
   });
-  source.addEventListener("error", () => showConnection("Reconnecting", "lost"));
+  source.addEventListener("session-end", () => location.reload());
+  source.addEventListener("error", () => showConnection(
+    source.readyState === EventSource.CLOSED ? "Load the page again" : "Reconnecting", "lost"));
 }
 
 // A hidden page is not kept up to date: browsers open only six connections to a server.

@@ -44,7 +44,7 @@ pub(crate) struct PageParts {
     pub(crate) head: Markup,
 }
 
-fn document(title: &str, body: &Markup) -> Markup {
+fn document(title: &str, head: &Markup, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -52,6 +52,7 @@ fn document(title: &str, body: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                (head)
                 title { (title) " · Flotilla" }
                 link rel="icon" type="image/svg+xml" href="/assets/icon.svg";
                 link rel="stylesheet" href="/assets/console.css";
@@ -65,7 +66,14 @@ fn document(title: &str, body: &Markup) -> Markup {
 /// A page for browsers without a session.
 pub(super) fn bare_layout(title: &str, content: &Markup) -> Markup {
     let body = html! { main #content .bare { (content) } };
-    document(title, &body)
+    document(title, &html! {}, &body)
+}
+
+/// A page that has the browser load the first page, by itself or by its link.
+pub(super) fn leading_layout() -> Markup {
+    let head = html! { meta http-equiv="refresh" content="0; url=/"; };
+    let body = html! { main #content .bare { p { a href="/" { "To the fleet" } } } };
+    document("Flotilla", &head, &body)
 }
 
 /// A page of a session; with `is_live` its changing part, the fragment, is kept up to date.
@@ -96,6 +104,15 @@ pub(super) fn page_layout(
             p .server title=(context.console.control_plane) {
                 span .visually-hidden { "Control plane " }
                 (context.console.control_plane)
+                @if let Some(name) = &context.console.user_name {
+                    " as " span .user { (name) }
+                }
+            }
+            @if context.session.can_log_out {
+                form .logout method="post" action="/logout" {
+                    input type="hidden" name="token" value=(context.session.form_token);
+                    button type="submit" { "Log out" }
+                }
             }
             @if is_live {
                 p #connection .connection role="status" { span .dot {} span .text { "Live" } }
@@ -106,7 +123,7 @@ pub(super) fn page_layout(
             (fragment)
         }
     };
-    document(&parts.title, &body)
+    document(&parts.title, &html! {}, &body)
 }
 
 /// The page of a plan, which does not change while it is read.

@@ -11,6 +11,7 @@ mod fleet;
 mod fleet_map;
 mod health;
 mod layout;
+mod login;
 mod markup;
 mod override_policy;
 mod pager;
@@ -34,6 +35,7 @@ use crate::query::QueryParameters;
 use fleet::FleetView;
 use layout::PageParts;
 pub(crate) use layout::{Navigation, PageContext, action_layout};
+pub(crate) use login::{ENDED, login, login_failure};
 pub(crate) use markup::{cluster_path, counted, notice, object_key, policy_path, workload_path};
 use resource_list::ListFilter;
 pub(crate) use workload::WorkloadView;
@@ -220,6 +222,11 @@ pub(crate) fn without_session() -> Markup {
             }
         },
     )
+}
+
+/// The page for somebody whom another site leads here. It says nothing of the fleet.
+pub(crate) fn entrance() -> Markup {
+    layout::leading_layout()
 }
 
 pub(crate) fn missing(context: &PageContext<'_>) -> Markup {

@@ -23,9 +23,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
+use crate::access::{ConsoleAccess, LinkAccess};
 use crate::console::{
     Console, ControlPlaneExaminer, ResponseStream, StreamOpener, UserConnections,
 };
+use crate::guard::RequestGuard;
 use crate::response::ConsoleResponse;
 use crate::server::ConsoleServer;
 
@@ -36,7 +38,7 @@ pub(super) const OWN_ORIGIN: &str = "http://127.0.0.1:8001";
 const STREAM_PIECES: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-struct FixedExaminer;
+pub(super) struct FixedExaminer;
 
 #[async_trait]
 impl ControlPlaneExaminer for FixedExaminer {
@@ -88,6 +90,16 @@ pub(super) struct ReceivedPage {
 }
 
 impl ReceivedPage {
+    pub(super) async fn read(response: ConsoleResponse) -> Self {
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Self {
+            status: head.status,
+            headers: head.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
     pub(super) fn location(&self) -> &str {
         self.headers[LOCATION].to_str().unwrap()
     }
@@ -105,6 +117,7 @@ impl ReceivedPage {
 pub(super) struct ConsoleFixture {
     pub(super) api: Arc<FakeApi>,
     pub(super) streams: Arc<FakeStreams>,
+    pub(super) console: Arc<Console>,
     pub(super) server: Arc<ConsoleServer>,
     pub(super) links: Arc<Mutex<Vec<String>>>,
     pub(super) tasks: TaskGroup,
@@ -128,16 +141,21 @@ impl ConsoleFixture {
             streams: Arc::clone(&streams) as Arc<dyn StreamOpener>,
             examiner: Arc::new(FixedExaminer),
         };
-        let console = Console::start(connections, "https://plane:6443".to_owned(), &tasks);
+        let control_plane = "https://plane:6443".to_owned();
+        let console = Console::start(connections, control_plane, None, &tasks);
         let links = Arc::new(Mutex::new(Vec::new()));
         let printed = Arc::clone(&links);
         let print = Box::new(move |link| printed.lock().push(link));
         let address: SocketAddr = ADDRESS.parse().unwrap();
-        let server = ConsoleServer::new(console, address, print);
-        server.print_link();
+        let access = LinkAccess::new(Arc::clone(&console), address, print);
+        let server = Arc::new(ConsoleServer {
+            access: ConsoleAccess::Link(access),
+            guard: RequestGuard::loopback(address),
+        });
         Self {
             api,
             streams,
+            console,
             server,
             links,
             tasks,
@@ -145,7 +163,7 @@ impl ConsoleFixture {
     }
 
     pub(super) async fn wait_until(&self, condition: impl Fn(&Console) -> bool) {
-        let console = &self.server.console;
+        let console = &self.console;
         let mut changes = console.inventory.changes();
         let wait = async {
             while !condition(console) {
@@ -170,13 +188,7 @@ impl ConsoleFixture {
     }
 
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> ReceivedPage {
-        let (head, body) = self.respond(request).await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        ReceivedPage {
-            status: head.status,
-            headers: head.headers,
-            text: String::from_utf8(body.to_vec()).unwrap(),
-        }
+        ReceivedPage::read(self.respond(request).await).await
     }
 
     /// A page in a new session.
