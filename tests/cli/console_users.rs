@@ -1,14 +1,13 @@
 //! `console --external-url`: one console serves users with different rights, over TLS, and has no
 //! rights itself.
 
-use std::sync::Arc;
-
 use auth::pki::Pki;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use harness::objects::SECRETS;
 use harness::process::{RunningCommand, lines_of};
 use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
+use harness::{Browser, tools};
 use serde_json::json;
 
 use crate::cli::fixture::{CliFixture, TIMEOUT};
@@ -18,31 +17,39 @@ const ORIGIN: &str = "https://console.example.com";
 
 /// A console for many users in front of the shared control plane.
 struct UsersConsole {
-    command: RunningCommand,
     address: String,
     client: TestTlsClientConfig,
+    _command: RunningCommand,
+    _dir: tempfile::TempDir,
 }
 
 impl UsersConsole {
     /// Starts the example of the help, with the addresses of this test.
     fn start(fixture: &CliFixture) -> Self {
-        let pki = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let now = jiff::Timestamp::now();
-        let pki = Pki::open(pki.path(), &[HOST.to_owned()], now).unwrap();
-        fixture.write("tls.crt", &pki.serving.certificate_pem);
-        fixture.write("tls.key", &pki.serving.key_pem);
+        let pki = Pki::open(&dir.path().join("pki"), &[HOST.to_owned()], now).unwrap();
         let kubeconfig = std::fs::read_to_string(fixture.dir().join("kubeconfig")).unwrap();
         let kubeconfig = machinery::yaml::from_str(&kubeconfig).unwrap();
         let cluster = &kubeconfig["clusters"][0]["cluster"];
         let authority = cluster["certificate-authority-data"].as_str().unwrap();
-        fixture.write("ca.crt", STANDARD.decode(authority).unwrap());
+        let authority = String::from_utf8(STANDARD.decode(authority).unwrap()).unwrap();
+        for (file, content) in [
+            ("ca.crt", &authority),
+            ("tls.crt", &pki.serving.certificate_pem),
+            ("tls.key", &pki.serving.key_pem),
+        ] {
+            std::fs::write(dir.path().join(file), content).unwrap();
+        }
         let examples = fixture.examples("console");
         let example = examples.iter().find(|line| line.contains(ORIGIN)).unwrap();
         let example = example.replace("0.0.0.0:8443", "127.0.0.1:0");
         let server = cluster["server"].as_str().unwrap();
         let example = example.replace("https://plane.example.com:6443", server);
         let arguments: Vec<&str> = example.split_whitespace().collect();
-        let mut command = fixture.spawn(&arguments);
+        let mut command = fixture.command(&arguments);
+        command.current_dir(dir.path());
+        let mut command = RunningCommand::start(&command);
         let ready = lines_of(&mut command.child).recv_timeout(TIMEOUT).unwrap();
         let address = ready.strip_prefix("ready https://").unwrap();
         let (address, rest) = address.split_once(' ').unwrap();
@@ -50,7 +57,8 @@ impl UsersConsole {
         Self {
             address: address.to_owned(),
             client: TestTlsClientConfig::new(&pki.ca_pem, None),
-            command,
+            _command: command,
+            _dir: dir,
         }
     }
 
@@ -128,7 +136,7 @@ fn create_reader(fixture: &CliFixture, name: &str, group: &str, resource: &str) 
 // proves: CON-users, CON-bearer-header, CON-login, CON-token-ends, CON-external-url, CON-server-tls, CLI-examples
 #[test]
 fn users_with_different_rights_share_a_console() {
-    let fixture: Arc<CliFixture> = CliFixture::shared();
+    let fixture = CliFixture::shared();
     let clusters = create_reader(
         &fixture,
         "console-clusters",
@@ -179,7 +187,6 @@ fn users_with_different_rights_share_a_console() {
     assert!(!page.contains("member1"), "{page}");
     assert_eq!(console.login(&clusters).code, 401);
     assert_eq!(console.get("/workloads", header).code, 200);
-    drop(console.command);
 }
 
 // proves: CON-server-tls
@@ -226,4 +233,53 @@ fn tokens_are_not_sent_in_the_clear_unless_told() {
     let mut console = fixture.spawn(&arguments);
     let ready = lines_of(&mut console.child).recv_timeout(TIMEOUT).unwrap();
     assert!(ready.starts_with("ready http://127.0.0.1:"), "{ready}");
+}
+
+/// Logs in by the form.
+fn log_in(browser: &mut Browser, token: &str) {
+    browser.wait_for("document.querySelector('#bearer-token') !== null");
+    browser.click("#bearer-token");
+    browser.type_text(token);
+    browser.click("form.login button");
+    browser.wait_for_text("member1");
+}
+
+// Slow: the browser with its libraries takes 700 MB of disk.
+// proves: CON-browser, CON-login, CON-logout, CON-token-ends, CON-external-url
+#[harness::slow]
+#[test]
+fn a_browser_logs_in_and_out_and_is_led_in_from_elsewhere() {
+    let Some([chromium]) = tools(["chromium"]) else {
+        return;
+    };
+    let fixture = CliFixture::shared();
+    let token = create_reader(
+        &fixture,
+        "console-browser",
+        "cluster.karmada.io",
+        "clusters",
+    );
+    let console = UsersConsole::start(&fixture);
+    let mut browser = Browser::start_at(&chromium, &console.address);
+    browser.navigate(ORIGIN);
+    log_in(&mut browser, &token);
+    assert_eq!(browser.evaluate("location.pathname + location.search"), "/");
+    // A page of another site, which is none of the console's, has a link to a page of the console.
+    browser.navigate("https://elsewhere.example/");
+    browser.wait_for_text("this name is not one of the console");
+    browser.evaluate(&format!("location.href = '{ORIGIN}/clusters/member1'"));
+    browser.wait_for_text("member1");
+    assert_eq!(browser.evaluate("location.href"), format!("{ORIGIN}/"));
+    browser.click(".logout button");
+    log_in(&mut browser, &token);
+    browser.wait_for_text("Live");
+    // The open page says by itself that the token was revoked.
+    fixture.delete(&SECRETS, "default", "console-browser");
+    browser.wait_for_text("The session has ended");
+    assert_eq!(
+        browser.evaluate("document.body.textContent.includes('member1')"),
+        false
+    );
+    let urls = browser.requested_urls();
+    assert!(urls.iter().all(|url| !url.contains(&token)), "{urls:?}");
 }

@@ -71,7 +71,12 @@ pub(crate) fn alive() -> ConsoleResponse {
 pub(crate) fn events(stream: BoxStream<'static, Bytes>) -> ConsoleResponse {
     let frames = stream.map(|bytes| Ok(Frame::data(bytes)));
     let body = StreamBody::new(frames).boxed_unsync();
-    response(StatusCode::OK, "text/event-stream", body)
+    let mut response = response(StatusCode::OK, "text/event-stream", body);
+    // nginx would gather events before it passes them on.
+    let unbuffered = HeaderName::from_static("x-accel-buffering");
+    let headers = response.headers_mut();
+    headers.insert(unbuffered, HeaderValue::from_static("no"));
+    response
 }
 
 /// A refusal in plain text.

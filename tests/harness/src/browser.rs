@@ -55,8 +55,19 @@ pub struct Browser {
 impl Browser {
     /// Starts the browser with an empty profile and an empty page.
     pub fn start(program: &Path) -> Self {
+        Self::start_with(program, &[])
+    }
+
+    /// The same, but every name leads to one server, whose certificate is not verified.
+    pub fn start_at(program: &Path, address: &str) -> Self {
+        let resolver = format!("--host-resolver-rules=MAP * {address}");
+        Self::start_with(program, &["--ignore-certificate-errors", &resolver])
+    }
+
+    fn start_with(program: &Path, flags: &[&str]) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        let mut arguments: Vec<String> = FLAGS.map(str::to_owned).into();
+        let flags = FLAGS.iter().chain(flags);
+        let mut arguments: Vec<String> = flags.map(|flag| (*flag).to_owned()).collect();
         let folder = profile.path().join("profile");
         arguments.push(format!("--user-data-dir={}", folder.display()));
         arguments.push("about:blank".to_owned());

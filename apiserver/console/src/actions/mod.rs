@@ -95,7 +95,8 @@ impl Action {
         match retry_on_conflict(|| self.write(version, context)).await {
             Ok(path) => {
                 let (action, subject) = (self.0.name(), self.0.subject(context.console).name);
-                tracing::info!(action, subject, "an action was executed");
+                let user = context.console.user_name.as_deref();
+                tracing::info!(action, subject, user, "an action was executed");
                 Ok(path)
             }
             Err(error) => Err((StatusCode::CONFLICT, self.page(context, Err(error)).await)),

@@ -103,8 +103,23 @@ impl Inventory {
     /// Waits a little for the first list of a resource.
     pub(crate) async fn wait_until_listed(&self, listed: &'static ListedResource) {
         let rows = self.rows_of(listed);
+        self.wait_until(|| rows.is_answered()).await;
+    }
+
+    /// Waits a little for the first lists of all that is followed from the beginning.
+    pub(crate) async fn wait_for_first_lists(&self) {
+        let bindings = [&self.bindings, &self.cluster_bindings];
+        self.wait_until(|| {
+            self.clusters.is_answered()
+                && self.rollouts.is_answered()
+                && bindings.iter().all(|rows| rows.is_answered())
+        })
+        .await;
+    }
+
+    async fn wait_until(&self, is_answered: impl Fn() -> bool) {
         let mut changes = self.changes();
-        let wait = async { while !rows.is_answered() && changes.changed().await.is_ok() {} };
+        let wait = async { while !is_answered() && changes.changed().await.is_ok() {} };
         // The page says what is still being read.
         let _ = tokio::time::timeout(FIRST_LIST_TIMEOUT, wait).await;
     }

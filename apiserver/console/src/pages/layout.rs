@@ -101,11 +101,18 @@ pub(super) fn page_layout(
                     }
                 }
             }
-            p .server title=(context.console.control_plane) {
-                span .visually-hidden { "Control plane " }
-                (context.console.control_plane)
-                @if let Some(name) = &context.console.user_name {
-                    " as " span .user { (name) }
+            @match &context.console.user_name {
+                Some(name) => {
+                    p .server .user title={ (name) " at " (context.console.control_plane) } {
+                        span .visually-hidden { "User " }
+                        (name)
+                    }
+                }
+                None => {
+                    p .server title=(context.console.control_plane) {
+                        span .visually-hidden { "Control plane " }
+                        (context.console.control_plane)
+                    }
                 }
             }
             @if context.session.can_log_out {

@@ -34,7 +34,7 @@ pub(crate) fn login_failure(failure: LoginFailure) -> (StatusCode, Markup) {
         LoginFailure::TooManyRequests => (
             StatusCode::TOO_MANY_REQUESTS,
             "Too many pages",
-            "Too many pages of this user are open. Close some.",
+            "Too many pages of this user are open, or pages by too many of its tokens. Close some.",
         ),
         LoginFailure::Unavailable => (
             StatusCode::BAD_GATEWAY,

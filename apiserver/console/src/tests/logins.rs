@@ -131,7 +131,7 @@ async fn the_console_of_a_user_ends_when_it_is_not_used_or_others_need_it() {
     let mut cookies = Vec::new();
     for number in 0..34 {
         let token = format!("token-{number}");
-        fixture.add_user(&token, "user", "alpha");
+        fixture.add_user(&token, &format!("user-{number}"), "alpha");
     }
     for number in 0..32 {
         cookies.push(fixture.login(&format!("token-{number}")).await);
@@ -192,6 +192,32 @@ async fn the_open_pages_of_a_user_leave_room_for_others() {
     let further = fixture.follow("/", &alice).await;
     assert_eq!(further.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(fixture.follow("/", &bob).await.status(), StatusCode::OK);
+    fixture.tasks.stop().await;
+}
+
+// proves: CON-users-bounded
+#[tokio::test(start_paused = true)]
+async fn a_user_with_many_tokens_takes_no_console_of_another() {
+    let fixture = UsersFixture::start();
+    fixture.add_user("token-b", "bob", "bravo");
+    let bob = fixture.login("token-b").await;
+    let mut cookies = Vec::new();
+    for number in 0..40 {
+        let token = format!("token-{number}");
+        fixture.add_user(&token, "alice", "alpha");
+        cookies.push(fixture.login(&token).await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(fixture.get("/", &bob).await.status, StatusCode::OK);
+    let ended = fixture.get("/", &cookies[35]).await;
+    assert_eq!(ended.status, StatusCode::UNAUTHORIZED);
+    let mut open = Vec::new();
+    for cookie in &cookies[36..] {
+        open.push(fixture.follow("/", cookie).await);
+        assert_eq!(open.last().unwrap().status(), StatusCode::OK);
+    }
+    let further = fixture.submit_token("token-0").await;
+    assert_eq!(further.status, StatusCode::TOO_MANY_REQUESTS);
     fixture.tasks.stop().await;
 }
 

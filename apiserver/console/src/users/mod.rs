@@ -29,7 +29,9 @@ use token_review::{CheckedConnection, is_unauthorized, user_name};
 use user_console::UserConsole;
 
 /// Each has an inventory of its own.
-const MAX_USERS: usize = 32;
+const MAX_CONSOLES: usize = 32;
+/// Of one user by several tokens, such as those of a proxy that renews them.
+const MAX_CONSOLES_OF_USER: usize = 4;
 /// A console that nobody has looked at for so long is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(30);
 /// How soon a token that is worth nothing anymore is noticed.
@@ -119,7 +121,7 @@ impl ConsoleUsers {
             return user;
         }
         let turn = self.logins.acquire().await;
-        let _turn = turn.map_err(|_| LoginFailure::Unavailable)?;
+        let turn = turn.map_err(|_| LoginFailure::Unavailable)?;
         // Another request of the same user may have been before this one.
         if let Some(user) = self.running(&digest) {
             return user;
@@ -130,17 +132,20 @@ impl ConsoleUsers {
             tracing::warn!(error = format!("{error:#}"), "a user cannot be connected");
             LoginFailure::Unavailable
         })?;
-        match user_name(&*connections.api).await {
-            Ok(name) => self.begin(digest, connections, name, tasks),
+        let usage = match user_name(&*connections.api).await {
+            Ok(name) => self.begin(digest, connections, name, tasks)?,
             Err(error) if is_unauthorized(&error) => {
                 tokio::time::sleep(REFUSAL_DELAY).await;
-                Err(LoginFailure::Refused)
+                return Err(LoginFailure::Refused);
             }
             Err(error) => {
                 tracing::warn!(%error, "a token cannot be verified");
-                Err(LoginFailure::Unavailable)
+                return Err(LoginFailure::Unavailable);
             }
-        }
+        };
+        drop(turn);
+        usage.console().inventory.wait_for_first_lists().await;
+        Ok(usage)
     }
 
     fn running(&self, token: &TokenDigest) -> Option<Result<ConsoleUse, LoginFailure>> {
@@ -162,17 +167,7 @@ impl ConsoleUsers {
         if let Some(user) = consoles.get(&token) {
             return ConsoleUse::begin(user).ok_or(LoginFailure::TooManyRequests);
         }
-        if consoles.len() >= MAX_USERS {
-            let idle = consoles
-                .values()
-                .filter_map(|user| Some((user.idle_since()?, user)));
-            let (_, oldest) = idle
-                .min_by_key(|(since, _)| *since)
-                .ok_or(LoginFailure::TooManyUsers)?;
-            oldest.shutdown().trigger();
-            let oldest = oldest.token;
-            consoles.remove(&oldest);
-        }
+        make_room(&mut consoles, name.as_deref())?;
         let api = Arc::clone(&connections.api);
         let connections = checked(connections, &tasks);
         let console = Console::start(connections, self.control_plane.clone(), name, &tasks);
@@ -203,6 +198,35 @@ impl ConsoleUsers {
         self.consoles.lock().retain(|_, other| !other.has_ended());
         user.tasks.stop().await;
     }
+}
+
+/// Ends the console that is unused for longest, if there are too many: one of the user itself, if it has
+/// several.
+fn make_room(
+    consoles: &mut HashMap<TokenDigest, Arc<UserConsole>>,
+    name: Option<&str>,
+) -> Result<(), LoginFailure> {
+    let is_own =
+        |user: &Arc<UserConsole>| name.is_some() && user.console.user_name.as_deref() == name;
+    let own = consoles.values().filter(|user| is_own(user)).count();
+    let has_too_many = own >= MAX_CONSOLES_OF_USER;
+    if !has_too_many && consoles.len() < MAX_CONSOLES {
+        return Ok(());
+    }
+    let users = consoles
+        .values()
+        .filter(|user| !has_too_many || is_own(user));
+    let idle = users.filter_map(|user| Some((user.idle_since()?, user)));
+    let (_, oldest) = idle
+        .min_by_key(|(since, _)| *since)
+        .ok_or(match has_too_many {
+            true => LoginFailure::TooManyRequests,
+            false => LoginFailure::TooManyUsers,
+        })?;
+    oldest.shutdown().trigger();
+    let token = oldest.token;
+    consoles.remove(&token);
+    Ok(())
 }
 
 /// Connections that end the tasks once the token is refused.
