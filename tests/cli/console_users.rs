@@ -108,8 +108,18 @@ impl UsersConsole {
     }
 }
 
-/// An account that may list and watch one resource, and its token.
-fn create_reader(fixture: &CliFixture, name: &str, group: &str, resource: &str) -> String {
+/// An account of the namespace `default` that may list and watch one resource, in all namespaces or in
+/// its own by the kind of the binding, and its token.
+fn create_reader(
+    fixture: &CliFixture,
+    name: &str,
+    (group, resource): (&str, &str),
+    binding: &str,
+) -> String {
+    let mut of_binding = json!({"name": name});
+    if binding == "RoleBinding" {
+        of_binding["namespace"] = "default".into();
+    }
     let metadata = json!({"namespace": "default", "name": name});
     let mut of_secret = metadata.clone();
     of_secret["annotations"] = json!({"kubernetes.io/service-account.name": name});
@@ -118,7 +128,7 @@ fn create_reader(fixture: &CliFixture, name: &str, group: &str, resource: &str) 
         json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": of_secret}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
             "rules": [{"verbs": ["list", "watch"], "apiGroups": [group], "resources": [resource]}]}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": binding, "metadata": of_binding,
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}}),
     ] {
@@ -133,22 +143,16 @@ fn create_reader(fixture: &CliFixture, name: &str, group: &str, resource: &str) 
     String::from_utf8(STANDARD.decode(token).unwrap()).unwrap()
 }
 
-// proves: CON-users, CON-bearer-header, CON-login, CON-token-ends, CON-external-url, CON-server-tls, CLI-examples
+// proves: CON-users, CON-bearer-header, CON-login, CON-token-ends, CON-external-url, CON-server-tls, CON-namespace, CLI-examples
 #[test]
 fn users_with_different_rights_share_a_console() {
     let fixture = CliFixture::shared();
-    let clusters = create_reader(
-        &fixture,
-        "console-clusters",
-        "cluster.karmada.io",
-        "clusters",
-    );
-    let bindings = create_reader(
-        &fixture,
-        "console-bindings",
-        "work.karmada.io",
-        "resourcebindings",
-    );
+    let reader = |name, resource, binding| create_reader(&fixture, name, resource, binding);
+    let bindings = ("work.karmada.io", "resourcebindings");
+    let own = reader("console-own", bindings, "RoleBinding");
+    let bindings = reader("console-bindings", bindings, "ClusterRoleBinding");
+    let clusters = ("cluster.karmada.io", "clusters");
+    let clusters = reader("console-clusters", clusters, "ClusterRoleBinding");
     let console = UsersConsole::start(&fixture);
     assert_eq!(console.get("/", ("Accept", "*/*")).code, 401);
     assert_eq!(console.login("e30.e30.e30").code, 401);
@@ -158,15 +162,20 @@ fn users_with_different_rights_share_a_console() {
     let header = ("Authorization", bearer.as_str());
     let fleet = console.wait_for("/", session, 200, "member1");
     assert!(fleet.contains("system:serviceaccount:default:console-clusters"));
-    let own = console.wait_for("/workloads", header, 200, "default/web");
-    assert!(own.contains("system:serviceaccount:default:console-bindings"));
+    let workloads = console.wait_for("/workloads", header, 200, "default/web");
+    assert!(workloads.contains("system:serviceaccount:default:console-bindings"));
+    let limit = "only resourcebindings of the namespace default are shown";
+    assert!(!workloads.contains(limit));
+    let own = format!("Bearer {own}");
+    let limited = console.wait_for("/workloads", ("Authorization", &own), 200, limit);
+    assert!(limited.contains("default/web"), "{limited}");
     let refusal = "clusters cannot be listed";
     let foreign = console.wait_for("/", header, 200, refusal);
     assert!(!foreign.contains("member1"), "{foreign}");
     let refusal = "resourcebindings cannot be listed";
     let foreign = console.wait_for("/workloads", session, 200, refusal);
     assert!(!foreign.contains("default/web"), "{foreign}");
-    for page in [&fleet, &own, &foreign] {
+    for page in [&fleet, &workloads, &foreign] {
         assert!(!page.contains(&clusters) && !page.contains(&bindings));
     }
     // Nobody is impersonated because a browser says so.
@@ -253,12 +262,8 @@ fn a_browser_logs_in_and_out_and_is_led_in_from_elsewhere() {
         return;
     };
     let fixture = CliFixture::shared();
-    let token = create_reader(
-        &fixture,
-        "console-browser",
-        "cluster.karmada.io",
-        "clusters",
-    );
+    let clusters = ("cluster.karmada.io", "clusters");
+    let token = create_reader(&fixture, "console-browser", clusters, "ClusterRoleBinding");
     let console = UsersConsole::start(&fixture);
     let mut browser = Browser::start_at(&chromium, &console.address);
     browser.navigate(ORIGIN);

@@ -12,7 +12,7 @@ use flotilla_cli::output;
 use tokio::net::TcpListener;
 
 use crate::access::{ConsoleAccess, LinkAccess};
-use crate::console::Console;
+use crate::console::{Console, ConsoleSubject};
 use crate::external_url::ExternalUrl;
 use crate::guard::RequestGuard;
 use crate::remote_connections::{TokenConnector, connect};
@@ -97,10 +97,14 @@ async fn serve_own_user(arguments: &ConsoleArgs, tasks: &TaskGroup) -> anyhow::R
         "the console serves on loopback only, for it acts with your rights; listen at 127.0.0.1 or [::1] and forward the port (ssh -L) to reach it from elsewhere, or let each user log in with --external-url"
     );
     let config = arguments.control.load_config()?;
-    let control_plane = config.server.to_string();
+    let subject = ConsoleSubject {
+        control_plane: config.server.to_string(),
+        user_name: None,
+        namespace: config.namespace.clone(),
+    };
     let connections = connect(config, tasks)?;
     let (listener, address) = listen(arguments.listen).await?;
-    let console = Console::start(connections, control_plane, None, tasks);
+    let console = Console::start(connections, subject, tasks);
     let access = LinkAccess::new(console, address, Box::new(output::print_line));
     let server = Arc::new(ConsoleServer {
         access: ConsoleAccess::Link(access),

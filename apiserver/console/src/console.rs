@@ -35,6 +35,16 @@ pub(crate) struct UserConnections {
     pub(crate) examiner: Arc<dyn ControlPlaneExaminer>,
 }
 
+/// What a console is about, and for whom.
+pub(crate) struct ConsoleSubject {
+    /// The address of the control plane, as it is shown.
+    pub(crate) control_plane: String,
+    /// The name of the user, as it is shown; none if it is the user of the command.
+    pub(crate) user_name: Option<String>,
+    /// The namespace of the user, whose objects are shown if not those of all may be listed. May be empty.
+    pub(crate) namespace: String,
+}
+
 /// Pages of a user that are kept up to date at once; each runs until its tab is hidden or closed.
 const MAX_LIVE_PAGES: usize = 32;
 
@@ -55,8 +65,7 @@ impl Console {
     /// Starts the reflectors, which run until the tasks are stopped.
     pub(crate) fn start(
         connections: UserConnections,
-        control_plane: String,
-        user_name: Option<String>,
+        subject: ConsoleSubject,
         tasks: &TaskGroup,
     ) -> Arc<Self> {
         let UserConnections {
@@ -64,7 +73,12 @@ impl Console {
             streams,
             examiner,
         } = connections;
-        let inventory = Inventory::start(&api, tasks);
+        let ConsoleSubject {
+            control_plane,
+            user_name,
+            namespace,
+        } = subject;
+        let inventory = Inventory::start(&api, &namespace, tasks);
         let metrics = MetricsHistory::start(&api, tasks, inventory.change_counter());
         Arc::new(Self {
             api: Arc::new(DiscoveryCache::new(api)),

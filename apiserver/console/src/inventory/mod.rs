@@ -5,6 +5,7 @@
 
 mod autoscaler_rows;
 mod cluster_row;
+mod list_scope;
 mod policy_rows;
 mod projection;
 mod quota_rows;
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 
 pub(crate) use autoscaler_rows::AUTOSCALERS;
 pub(crate) use cluster_row::{ClusterRow, ReportedState, ResourceShare};
+use list_scope::{ListScope, ScopedApi};
 pub(crate) use policy_rows::{
     OVERRIDE_KINDS, OVERRIDE_PAGES, POLICY_KINDS, POLICY_PAGES, ROLLOUT_POLICY_KINDS,
     ROLLOUT_POLICY_PAGES, describe_affinity, describe_placement, describe_selector,
@@ -47,9 +49,7 @@ pub(crate) struct Inventory {
     rollouts: Arc<Projection<RolloutRow>>,
     /// The resources that somebody has looked at.
     resources: Mutex<HashMap<&'static Gvr, Arc<Projection<ResourceRow>>>>,
-    changes: watch::Sender<u64>,
-    api: Arc<dyn Api>,
-    tasks: TaskGroup,
+    source: ReflectorSource,
 }
 
 /// The templates of a cluster and their replicas there.
@@ -72,31 +72,30 @@ pub(crate) struct PolicyClaims {
 }
 
 impl Inventory {
-    pub(crate) fn start(api: &Arc<dyn Api>, tasks: &TaskGroup) -> Self {
-        let changes = watch::Sender::new(0);
-        Self {
-            clusters: reflect(api, tasks, &changes, &CLUSTERS, |object, _| {
-                ClusterRow::new(object)
-            }),
-            bindings: reflect(api, tasks, &changes, &BINDINGS, WorkloadRow::new),
-            cluster_bindings: reflect(api, tasks, &changes, &CLUSTER_BINDINGS, WorkloadRow::new),
-            rollouts: reflect(api, tasks, &changes, &ROLLOUTS, |object, _| {
-                RolloutRow::new(object)
-            }),
-            resources: Mutex::default(),
-            changes,
+    /// Follows what the user may list, in the namespace what it may not list in all.
+    pub(crate) fn start(api: &Arc<dyn Api>, namespace: &str, tasks: &TaskGroup) -> Self {
+        let source = ReflectorSource {
             api: Arc::clone(api),
+            namespace: namespace.into(),
+            changes: watch::Sender::new(0),
             tasks: tasks.child(),
+        };
+        Self {
+            clusters: source.reflect(&CLUSTERS, |object, _| ClusterRow::new(object)),
+            bindings: source.reflect(&BINDINGS, WorkloadRow::new),
+            cluster_bindings: source.reflect(&CLUSTER_BINDINGS, WorkloadRow::new),
+            rollouts: source.reflect(&ROLLOUTS, |object, _| RolloutRow::new(object)),
+            resources: Mutex::default(),
+            source,
         }
     }
 
     /// The rows of a resource, which is followed from now on.
     fn rows_of(&self, listed: &'static ListedResource) -> Arc<Projection<ResourceRow>> {
         let mut resources = self.resources.lock();
-        let rows = resources.entry(listed.resource).or_insert_with(|| {
-            let (api, tasks, changes) = (&self.api, &self.tasks, &self.changes);
-            reflect(api, tasks, changes, listed.resource, listed.project)
-        });
+        let rows = resources
+            .entry(listed.resource)
+            .or_insert_with(|| self.source.reflect(listed.resource, listed.project));
         Arc::clone(rows)
     }
 
@@ -141,16 +140,16 @@ impl Inventory {
 
     /// Counts the changes of all rows.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+        self.source.changes.subscribe()
     }
 
     /// Counts changes of what pages show beside the rows.
     pub(crate) fn change_counter(&self) -> watch::Sender<u64> {
-        self.changes.clone()
+        self.source.changes.clone()
     }
 
     pub(crate) fn version(&self) -> u64 {
-        *self.changes.borrow()
+        *self.source.changes.borrow()
     }
 
     /// All clusters by name.
@@ -250,20 +249,34 @@ impl Inventory {
     }
 }
 
-/// Starts a reflector of a resource.
-fn reflect<T: Send + Sync + 'static>(
-    api: &Arc<dyn Api>,
-    tasks: &TaskGroup,
-    changes: &watch::Sender<u64>,
-    resource: &Gvr,
-    project: projection::ProjectFunc<T>,
-) -> Arc<Projection<T>> {
-    let projection = Arc::new(Projection::default());
-    let mut sink = ProjectionSink::new(Arc::clone(&projection), changes.clone(), project);
-    let (api, shutdown) = (Arc::clone(api), tasks.shutdown().clone());
-    let selector = ListWatchSelector::all(resource);
-    tasks.spawn(async move {
-        run_reflector(&*api, &selector, &mut sink, &shutdown).await;
-    });
-    projection
+/// Starts reflectors.
+struct ReflectorSource {
+    api: Arc<dyn Api>,
+    namespace: Arc<str>,
+    changes: watch::Sender<u64>,
+    tasks: TaskGroup,
+}
+
+impl ReflectorSource {
+    /// Starts a reflector of a resource.
+    fn reflect<T: Send + Sync + 'static>(
+        &self,
+        resource: &Gvr,
+        project: projection::ProjectFunc<T>,
+    ) -> Arc<Projection<T>> {
+        let scope = ListScope::new(&self.namespace);
+        let projection = Arc::new(Projection::new(Arc::clone(&scope)));
+        let changes = self.changes.clone();
+        let mut sink = ProjectionSink::new(Arc::clone(&projection), changes, project);
+        let api = ScopedApi {
+            api: Arc::clone(&self.api),
+            scope,
+        };
+        let shutdown = self.tasks.shutdown().clone();
+        let selector = ListWatchSelector::all(resource);
+        self.tasks.spawn(async move {
+            run_reflector(&api, &selector, &mut sink, &shutdown).await;
+        });
+        projection
+    }
 }

@@ -8,6 +8,8 @@ use machinery::Object;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::list_scope::ListScope;
+
 /// Namespace and name; no namespace in cluster scope.
 pub(crate) type ObjectKey = (String, String);
 
@@ -45,32 +47,36 @@ impl<T> Default for ProjectionState<T> {
     }
 }
 
-pub(super) struct Projection<T>(RwLock<ProjectionState<T>>);
-
-impl<T> Default for Projection<T> {
-    fn default() -> Self {
-        Self(RwLock::default())
-    }
+pub(super) struct Projection<T> {
+    state: RwLock<ProjectionState<T>>,
+    scope: Arc<ListScope>,
 }
 
 impl<T> Projection<T> {
+    pub(super) fn new(scope: Arc<ListScope>) -> Self {
+        Self {
+            state: RwLock::default(),
+            scope,
+        }
+    }
+
     pub(super) fn read<R>(&self, read: impl FnOnce(&BTreeMap<ObjectKey, Arc<T>>) -> R) -> R {
-        read(&self.0.read().rows)
+        read(&self.state.read().rows)
     }
 
     /// Whether the rows were listed, or why they cannot be is there to be shown.
     pub(super) fn is_answered(&self) -> bool {
-        let state = self.0.read();
+        let state = self.state.read();
         state.is_listed || state.error.is_some()
     }
 
     /// Why rows are missing or may be old.
     pub(super) fn remark(&self, resource: &str) -> Option<String> {
-        let state = self.0.read();
+        let state = self.state.read();
         match (&state.error, state.is_listed) {
             (Some(error), true) => Some(format!("{resource} may be out of date: {error}")),
             (Some(error), false) => Some(format!("{resource} cannot be listed: {error}")),
-            (None, true) => None,
+            (None, true) => self.scope.remark(resource),
             (None, false) => Some(format!("{resource} are still being read")),
         }
     }
@@ -122,7 +128,7 @@ impl<T: Send + Sync> ReflectorSink for ProjectionSink<T> {
     }
 
     fn end_list(&mut self) {
-        let mut state = self.projection.0.write();
+        let mut state = self.projection.state.write();
         state.rows = std::mem::take(&mut self.listed);
         state.is_listed = true;
         drop(state);
@@ -131,7 +137,7 @@ impl<T: Send + Sync> ReflectorSink for ProjectionSink<T> {
 
     fn upsert(&mut self, object: Object) {
         let row = (self.project)(&object, &mut self.names);
-        let mut state = self.projection.0.write();
+        let mut state = self.projection.state.write();
         match row {
             Some(row) => state.rows.insert(key_of(&object), Arc::new(row)),
             None => state.rows.remove(&key_of(&object)),
@@ -141,19 +147,25 @@ impl<T: Send + Sync> ReflectorSink for ProjectionSink<T> {
     }
 
     fn delete(&mut self, object: Object) {
-        self.projection.0.write().rows.remove(&key_of(&object));
+        self.projection.state.write().rows.remove(&key_of(&object));
         self.notify();
     }
 
     fn report_health(&mut self, error: Option<&Error>) {
         let is_unserved = error.is_some_and(Error::is_not_found);
+        let is_forbidden = error.is_some_and(Error::is_forbidden);
         let error = error.filter(|_| !is_unserved).map(ToString::to_string);
-        let mut state = self.projection.0.write();
+        let mut state = self.projection.state.write();
         let has_changed = state.error != error || (is_unserved && !state.is_listed);
         if is_unserved {
             // There are no objects of a resource that the server does not serve.
             state.rows.clear();
             state.is_listed = true;
+        }
+        if is_forbidden {
+            // The user may no longer see them.
+            state.rows.clear();
+            state.is_listed = false;
         }
         state.error = error;
         drop(state);

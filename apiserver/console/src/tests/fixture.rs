@@ -25,7 +25,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use crate::access::{ConsoleAccess, LinkAccess};
 use crate::console::{
-    Console, ControlPlaneExaminer, ResponseStream, StreamOpener, UserConnections,
+    Console, ConsoleSubject, ControlPlaneExaminer, ResponseStream, StreamOpener, UserConnections,
 };
 use crate::guard::RequestGuard;
 use crate::response::ConsoleResponse;
@@ -141,8 +141,12 @@ impl ConsoleFixture {
             streams: Arc::clone(&streams) as Arc<dyn StreamOpener>,
             examiner: Arc::new(FixedExaminer),
         };
-        let control_plane = "https://plane:6443".to_owned();
-        let console = Console::start(connections, control_plane, None, &tasks);
+        let subject = ConsoleSubject {
+            control_plane: "https://plane:6443".to_owned(),
+            user_name: None,
+            namespace: "shop".to_owned(),
+        };
+        let console = Console::start(connections, subject, &tasks);
         let links = Arc::new(Mutex::new(Vec::new()));
         let printed = Arc::clone(&links);
         let print = Box::new(move |link| printed.lock().push(link));

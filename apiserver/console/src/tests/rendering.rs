@@ -1,12 +1,14 @@
 //! The pages show the fleet, and escape what they show.
 
 use client::Error;
+use client_fake::FakeApi;
 use http::StatusCode;
 use karmada_api::resources::{BINDINGS, CLUSTERS, OVERRIDES};
 use machinery::{Gvr, Status};
 use serde_json::json;
 
 use super::fixture::{ConsoleFixture, api, binding, cluster, fleet};
+use crate::console::Console;
 
 const WEB: &str = "/workloads/shop/web%2Ddeployment";
 
@@ -90,6 +92,71 @@ async fn what_the_user_may_not_list_is_named() {
     }
     let page = fixture.get(WEB, &cookie).await;
     assert_eq!(page.status, StatusCode::BAD_GATEWAY, "{}", page.text);
+}
+
+/// Refuses a resource in all namespaces but one.
+fn forbid_bindings(api: &FakeApi, allowed_namespace: &'static str) {
+    api.on_call(move |call| {
+        let is_binding = call.resource.is_some_and(|resource| *resource == BINDINGS);
+        let is_refused = is_binding && call.namespace != allowed_namespace;
+        is_refused.then(|| Error::from(Status::forbidden(&BINDINGS, "", "no right")))
+    });
+}
+
+// proves: CON-namespace
+#[tokio::test]
+async fn a_user_of_one_namespace_sees_its_workloads() {
+    let api = fleet();
+    let mut foreign = binding("foreign", &[("east", 1)]);
+    foreign["metadata"]["namespace"] = json!("other");
+    api.seed(&BINDINGS, foreign);
+    forbid_bindings(&api, "shop");
+    let fixture = ConsoleFixture::start_unlisted(api);
+    let remark = "only resourcebindings of the namespace shop are shown";
+    let has_remark = |console: &Console| {
+        let remarks = console.inventory.remarks();
+        remarks.len() == 1 && remarks[0].contains(remark)
+    };
+    fixture.wait_until(has_remark).await;
+    let page = fixture.page("/workloads").await;
+    assert!(page.text.contains("shop/web"), "{}", page.text);
+    assert!(!page.text.contains("other/foreign") && page.text.contains(remark));
+    fixture
+        .api
+        .seed(&BINDINGS, binding("later", &[("east", 1)]));
+    let key = ("shop".to_owned(), "later-deployment".to_owned());
+    fixture
+        .wait_until(|console| console.inventory.workload(&key).is_some())
+        .await;
+}
+
+// proves: CON-rights-end
+#[tokio::test(start_paused = true)]
+async fn rows_that_may_not_be_listed_anymore_are_dropped() {
+    let fixture = ConsoleFixture::start(fleet()).await;
+    let cookie = fixture.login().await;
+    let page = fixture.get("/workloads", &cookie).await;
+    assert!(page.text.contains("shop/web"), "{}", page.text);
+    forbid_bindings(&fixture.api, "none");
+    fixture.api.end_watches();
+    fixture
+        .wait_until(|console| console.inventory.remarks().len() == 1)
+        .await;
+    let is_refused = |console: &Console| {
+        let remarks = console.inventory.remarks();
+        remarks
+            .iter()
+            .any(|remark| remark.contains("cannot be listed"))
+    };
+    fixture.wait_until(is_refused).await;
+    let page = fixture.get("/workloads", &cookie).await;
+    assert!(!page.text.contains("shop/web"), "{}", page.text);
+    fixture.api.on_call(|_| None);
+    fixture
+        .wait_until(|console| console.inventory.remarks().is_empty())
+        .await;
+    let page = fixture.get("/workloads", &cookie).await;
+    assert!(page.text.contains("shop/web"), "{}", page.text);
 }
 
 // proves: CON-workloads

@@ -23,7 +23,7 @@ pub(crate) use bearer_token::{BearerToken, TOKEN_FIELD};
 pub(crate) use token_review::SELF_SUBJECT_REVIEWS;
 pub(crate) use user_console::ConsoleUse;
 
-use crate::console::{Console, StreamOpener, UserConnections};
+use crate::console::{Console, ConsoleSubject, StreamOpener, UserConnections};
 use crate::session::{Session, TokenDigest};
 use token_review::{CheckedConnection, is_unauthorized, user_name};
 use user_console::UserConsole;
@@ -38,8 +38,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(30);
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Tokens that are shown to the control plane at once; others wait in their order.
 const MAX_LOGINS: usize = 8;
-/// How long a refused token keeps its turn, so that at most eight are tried in a second.
-const REFUSAL_DELAY: Duration = Duration::from_secs(1);
+/// How long a token that gets no console keeps its turn, so that at most eight are tried in a second.
+const FAILURE_DELAY: Duration = Duration::from_secs(1);
 
 /// Connects to the control plane as the user of a token.
 #[async_trait]
@@ -126,26 +126,32 @@ impl ConsoleUsers {
         if let Some(user) = self.running(&digest) {
             return user;
         }
+        let usage = self.verify(token).await;
+        if usage.is_err() {
+            tokio::time::sleep(FAILURE_DELAY).await;
+        }
+        drop(turn);
+        let usage = usage?;
+        usage.console().inventory.wait_for_first_lists().await;
+        Ok(usage)
+    }
+
+    /// Shows a token to the control plane.
+    async fn verify(self: &Arc<Self>, token: &BearerToken) -> Result<ConsoleUse, LoginFailure> {
         let tasks = self.tasks.child();
         let connections = self.connector.connect(token, &tasks).await;
         let connections = connections.map_err(|error| {
             tracing::warn!(error = format!("{error:#}"), "a user cannot be connected");
             LoginFailure::Unavailable
         })?;
-        let usage = match user_name(&*connections.api).await {
-            Ok(name) => self.begin(digest, connections, name, tasks)?,
-            Err(error) if is_unauthorized(&error) => {
-                tokio::time::sleep(REFUSAL_DELAY).await;
-                return Err(LoginFailure::Refused);
-            }
+        match user_name(&*connections.api).await {
+            Ok(name) => self.begin(token.digest(), connections, name, tasks),
+            Err(error) if is_unauthorized(&error) => Err(LoginFailure::Refused),
             Err(error) => {
                 tracing::warn!(%error, "a token cannot be verified");
-                return Err(LoginFailure::Unavailable);
+                Err(LoginFailure::Unavailable)
             }
-        };
-        drop(turn);
-        usage.console().inventory.wait_for_first_lists().await;
-        Ok(usage)
+        }
     }
 
     fn running(&self, token: &TokenDigest) -> Option<Result<ConsoleUse, LoginFailure>> {
@@ -170,7 +176,12 @@ impl ConsoleUsers {
         make_room(&mut consoles, name.as_deref())?;
         let api = Arc::clone(&connections.api);
         let connections = checked(connections, &tasks);
-        let console = Console::start(connections, self.control_plane.clone(), name, &tasks);
+        let subject = ConsoleSubject {
+            control_plane: self.control_plane.clone(),
+            namespace: account_namespace(name.as_deref()).to_owned(),
+            user_name: name,
+        };
+        let console = Console::start(connections, subject, &tasks);
         let user = Arc::new(UserConsole::new(token, console, tasks));
         consoles.insert(token, Arc::clone(&user));
         let usage = ConsoleUse::begin(&user).ok_or(LoginFailure::TooManyRequests)?;
@@ -198,6 +209,14 @@ impl ConsoleUsers {
         self.consoles.lock().retain(|_, other| !other.has_ended());
         user.tasks.stop().await;
     }
+}
+
+/// The namespace of a service account; empty for another user.
+fn account_namespace(name: Option<&str>) -> &str {
+    let account = name.and_then(|name| name.strip_prefix("system:serviceaccount:"));
+    account
+        .and_then(|account| account.split_once(':'))
+        .map_or("", |(namespace, _)| namespace)
 }
 
 /// Ends the console that is unused for longest, if there are too many: one of the user itself, if it has
