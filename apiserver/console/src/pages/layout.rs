@@ -36,6 +36,9 @@ const LINKS: [(Navigation, &str, &str); 8] = [
     (Navigation::Health, "/health", "Health"),
 ];
 
+/// Left out of a name that is shown, which would be cut otherwise.
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
 /// The frame of a page around its changing part.
 pub(crate) struct PageParts {
     pub(crate) title: String,
@@ -105,7 +108,7 @@ pub(super) fn page_layout(
                 Some(name) => {
                     p .server .user title={ (name) " at " (context.console.control_plane) } {
                         span .visually-hidden { "User " }
-                        (name)
+                        (name.strip_prefix(SERVICE_ACCOUNT_PREFIX).unwrap_or(name))
                     }
                 }
                 None => {
