@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use storage::Store;
 
 use crate::cacher::{Cacher, WatchCacheStats};
-use crate::config::WatchCacheConfig;
+use crate::config::{SimilarityGrouping, WatchCacheConfig};
 use crate::error::Error;
 use crate::ring_budget::{EvictableRing, RingBudget};
 use crate::watch_cache::WatchCache;
@@ -46,19 +46,27 @@ impl WatchCaches {
     /// The cache of a storage prefix, which ends with a slash. Each call returns the same
     /// one; it is filled at its first use.
     pub fn cacher(&self, prefix: &str) -> Arc<Cacher> {
-        self.open(prefix, prefix, &self.store, false)
+        let has_similar = self.config.similar_prefixes.iter().any(|p| p == prefix);
+        let similarity = has_similar.then_some(SimilarityGrouping::Name);
+        self.open(prefix, prefix, &self.store, false, similarity)
     }
 
     /// The same interface without a cache, for kinds that must not take memory (Event). A
     /// prefix is either cached or not: the first call decides.
     pub fn uncached(&self, prefix: &str) -> Arc<Cacher> {
-        self.open(prefix, prefix, &self.store, true)
+        self.open(prefix, prefix, &self.store, true, None)
     }
 
     /// The cache of a storage prefix of another store, such as one that converts the values
-    /// of the store. `id` names it among all caches.
-    pub fn cacher_of(&self, id: &str, prefix: &str, store: &Arc<dyn Store>) -> Arc<Cacher> {
-        self.open(id, prefix, store, false)
+    /// of the store, or one of a member. `id` names it among all caches.
+    pub fn cacher_of(
+        &self,
+        id: &str,
+        prefix: &str,
+        store: &Arc<dyn Store>,
+        similarity: Option<SimilarityGrouping>,
+    ) -> Arc<Cacher> {
+        self.open(id, prefix, store, false, similarity)
     }
 
     /// The store of the caches.
@@ -66,7 +74,14 @@ impl WatchCaches {
         &self.store
     }
 
-    fn open(&self, id: &str, prefix: &str, store: &Arc<dyn Store>, uncached: bool) -> Arc<Cacher> {
+    fn open(
+        &self,
+        id: &str,
+        prefix: &str,
+        store: &Arc<dyn Store>,
+        uncached: bool,
+        similarity: Option<SimilarityGrouping>,
+    ) -> Arc<Cacher> {
         let mut caches = self.caches.lock();
         if let Some(cache) = caches.cachers.get(id) {
             return Arc::clone(cache);
@@ -77,6 +92,7 @@ impl WatchCaches {
             self.config.clone(),
             uncached,
             Arc::clone(&self.budget),
+            similarity,
         );
         if !uncached {
             let ring: Weak<dyn EvictableRing> = Arc::<WatchCache>::downgrade(&shared);

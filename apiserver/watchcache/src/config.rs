@@ -1,6 +1,11 @@
-//! The limits of the caches.
+//! The limits of the caches, and which of their objects resemble each other.
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use machinery::Object;
+
+use crate::filter::last_segment;
 
 /// The limits of the caches.
 #[derive(Clone, Debug)]
@@ -14,6 +19,29 @@ pub struct WatchCacheConfig {
     /// The prefixes whose objects of one name resemble each other in all namespaces. A cache holds
     /// what they have in common once.
     pub similar_prefixes: Vec<String>,
+}
+
+/// The groups of a cache whose objects resemble each other. Objects of a group hold once what they
+/// have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimilarityGrouping {
+    /// Objects of one name in all namespaces, as the Works of a template.
+    Name,
+    /// Objects of one controller, as the pods of a ReplicaSet.
+    Controller,
+}
+
+impl SimilarityGrouping {
+    /// The group of an object; `None` if it resembles no other.
+    pub(crate) fn group<'k>(self, key: &'k str, object: &Object) -> Option<Cow<'k, str>> {
+        match self {
+            Self::Name => Some(last_segment(key).into()),
+            Self::Controller => {
+                let controller = object.meta().controller()?;
+                Some(controller.uid.to_string().into())
+            }
+        }
+    }
 }
 
 impl Default for WatchCacheConfig {

@@ -39,7 +39,7 @@ mod tests;
 pub use cache_watcher::{CacheWatcher, CacherWatchRequest, WatchStart};
 pub use cacher::{Cacher, ReadFreshness, WatchCacheStats};
 pub use caches::WatchCaches;
-pub use config::WatchCacheConfig;
+pub use config::{SimilarityGrouping, WatchCacheConfig};
 pub use error::Error;
 pub use event::{CacheWatcherItem, ObjectEvent, ObjectEventType};
 pub use filter::{ObjectPredicate, SelectionPredicate};

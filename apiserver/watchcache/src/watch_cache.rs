@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use storage::{Store, WatchResponse};
 use tokio::sync::{Notify, watch};
 
-use crate::config::WatchCacheConfig;
+use crate::config::{SimilarityGrouping, WatchCacheConfig};
 use crate::error::Error;
 use crate::event::{ObjectDecodeResult, WatchCacheEvent, decode};
 use crate::event_ring::WatchEventRing;
@@ -125,8 +125,8 @@ pub(crate) struct WatchCache {
     pub(crate) progress: watch::Sender<CacheProgress>,
     pub(crate) ring_bytes: AtomicUsize,
     pub(crate) decoded_writes: DecodedWrites,
-    /// Where objects of one name resemble each other.
-    similar: Option<SimilarObjects>,
+    /// Where objects resemble each other.
+    similar: Option<(SimilarityGrouping, SimilarObjects)>,
     /// See [`crate::WatchCaches::expire_watches`]; 0: all clients know revisions of this store.
     watch_floor: AtomicU64,
     /// Watches of an earlier term end.
@@ -141,13 +141,13 @@ impl WatchCache {
         config: WatchCacheConfig,
         uncached: bool,
         budget: Arc<RingBudget>,
+        similarity: Option<SimilarityGrouping>,
     ) -> Arc<Self> {
         let phase = if uncached {
             CachePhase::Ready
         } else {
             CachePhase::Filling
         };
-        let has_similar = config.similar_prefixes.iter().any(|p| p == prefix);
         Arc::new(Self {
             prefix: prefix.into(),
             store,
@@ -168,7 +168,7 @@ impl WatchCache {
             progress: watch::Sender::new(CacheProgress { phase, revision: 0 }),
             ring_bytes: AtomicUsize::new(0),
             decoded_writes: DecodedWrites::default(),
-            similar: has_similar.then(SimilarObjects::new),
+            similar: similarity.map(|grouping| (grouping, SimilarObjects::new())),
             watch_floor: AtomicU64::new(0),
             watch_term: AtomicU64::new(0),
             budget,
@@ -251,8 +251,11 @@ impl WatchCache {
     pub(crate) fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
         let decoded_write = self.decoded_writes.take(key, revision);
         let object = decoded_write.map_or_else(|| decode(key, value, revision), Ok)?;
-        Ok(match &self.similar {
-            Some(similar) => similar.share(last_segment(key), object),
+        let Some((grouping, similar)) = &self.similar else {
+            return Ok(object);
+        };
+        Ok(match grouping.group(key, &object) {
+            Some(group) => similar.share(&group, object),
             None => object,
         })
     }

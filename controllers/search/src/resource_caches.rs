@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use storage::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use watchcache::{Cacher, WatchCaches};
+use watchcache::{Cacher, SimilarityGrouping, WatchCaches};
 
 use crate::member_resource::{CachedForm, MemberResource, NamespaceScope};
 use crate::member_store::MemberStore;
@@ -186,7 +186,9 @@ impl SelectedResourceCaches {
             prefix: prefix.clone(),
         }));
         let read_store: Arc<dyn Store> = store.clone();
-        let cacher = self.watch_caches.cacher_of(&id, &prefix, &read_store);
+        let similarity = Some(SimilarityGrouping::Controller);
+        let caches = &self.watch_caches;
+        let cacher = caches.cacher_of(&id, &prefix, &read_store, similarity);
         // The first question starts the list.
         cacher.ready();
         Arc::new(MemberCacher {

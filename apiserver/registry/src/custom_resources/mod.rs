@@ -256,7 +256,7 @@ fn serve_versions(
                 ));
                 let id = format!("{prefix}{}@{hash:016x}", kind.gvk.version);
                 let as_store: Arc<dyn Store> = Arc::clone(&store) as _;
-                let cache = options.caches.cacher_of(&id, prefix, &as_store);
+                let cache = options.caches.cacher_of(&id, prefix, &as_store, None);
                 (id, cache, Some(store))
             }
         };

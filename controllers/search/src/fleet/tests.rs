@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use client::{Api, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
+use futures_util::StreamExt;
 use karmada_api::resources::CLUSTERS;
-use machinery::{Gvr, Status};
+use machinery::{Gvr, Object, Status};
 use members::{
     ClusterProxyBackends, FleetCache, FleetResource, MemberEndpoint, MemberListRequest,
-    MemberObjectSelection, MemberResourceCache, MemberWatchRequest, RestrictedMembers,
+    MemberObjectSelection, MemberResourceCache, MemberWatchEvent, MemberWatchRequest,
+    RestrictedMembers,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::tests::{
@@ -132,6 +134,60 @@ async fn a_resource_is_cached_when_it_is_read() {
     let names = BTreeSet::from(["configmaps".to_owned(), "secrets".to_owned()]);
     let expected = BTreeMap::from([("v1".to_owned(), names)]);
     assert_eq!(served["m2"], expected);
+    fixture.stop().await;
+}
+
+/// A ConfigMap of a controller, most of which is the same in all of its objects.
+fn controlled_map(name: &str, note: &str) -> Value {
+    let mut map = map("ns", name);
+    map["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "name": "r", "uid": "r", "controller": true}]);
+    let text: Vec<String> = (0..200_u32)
+        .map(|n| n.wrapping_mul(2_654_435_761).to_string())
+        .collect();
+    map["data"] = json!({"note": note, "text": text.join(" ")});
+    map
+}
+
+// proves: FLV-cached-once
+#[tokio::test]
+async fn objects_of_one_controller_share_their_bytes() {
+    let fixture = FleetFixture::new(true);
+    let name = |n: usize| format!("map-{n:02}");
+    for n in 0..40 {
+        let map = controlled_map(&name(n), &n.to_string());
+        fixture.members[0].seed(&MAPS, map);
+    }
+    let resource = fixture.maps().await;
+    let cache = restricted(&*resource, &["m1"]);
+    let page = cache.list(&MAPS, MemberListRequest::default());
+    let page = page.await.unwrap();
+    let controlled = page
+        .items
+        .iter()
+        .filter(|o| o.meta().controller().is_some());
+    let controlled: Vec<&Object> = controlled.collect();
+    assert_eq!(controlled.len(), 40);
+    let lengths: usize = controlled.iter().map(|o| o.encoded_len()).sum();
+    let memory: usize = controlled.iter().map(|o| o.memory_bytes()).sum();
+    assert!(lengths > 4 * memory, "{lengths} bytes in {memory}");
+    for (n, object) in controlled.iter().enumerate() {
+        let expected = controlled_map(&name(n), &n.to_string());
+        assert_eq!(object.value().unwrap()["data"], expected["data"]);
+    }
+
+    let request = MemberWatchRequest {
+        resource_version: page.resource_version,
+        ..MemberWatchRequest::default()
+    };
+    let mut events = cache.watch(&MAPS, request).await.unwrap();
+    let changed = controlled_map(&name(7), "changed");
+    fixture.members[0].seed(&MAPS, changed.clone());
+    let Some(Ok(MemberWatchEvent::Object { object, .. })) = events.next().await else {
+        panic!("no event");
+    };
+    assert_eq!(object.value().unwrap()["data"], changed["data"]);
+    drop(events);
     fixture.stop().await;
 }
 
