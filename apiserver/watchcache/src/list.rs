@@ -170,12 +170,18 @@ impl ListWalk {
     fn list_unfiltered(&self, snapshot: &CacheSnapshot) -> Result<CacherList, Error> {
         let mut reply = CacherList::default();
         let mut rest = entries(&snapshot.map, &self.start, &self.end);
+        let mut walked = 0;
         while let Some((key, slot)) = rest.next() {
+            walked += 1;
             self.add(key, slot, &mut reply)?;
             if self.is_full(&reply) {
-                let remaining = rest.count() as u64;
+                let remaining = match self.is_first_page_of_all() {
+                    true => snapshot.map.size() - walked,
+                    // This takes a step for each key.
+                    false => rest.count(),
+                };
                 if remaining > 0 {
-                    self.end_page(key, remaining, &mut reply);
+                    self.end_page(key, remaining as u64, &mut reply);
                 }
                 break;
             }
@@ -231,6 +237,11 @@ impl ListWalk {
             reply.items.push(object.clone());
         }
         Ok(())
+    }
+
+    /// Whether it is the first page of a list of all keys.
+    fn is_first_page_of_all(&self) -> bool {
+        self.selector.scope.is_empty() && *self.start == *self.selector.prefix
     }
 
     fn is_full(&self, reply: &CacherList) -> bool {
