@@ -24,7 +24,7 @@ use crate::table;
 use crate::watch_drain::OpenWatch;
 
 /// Bound on bytes of ready events that are sent in one write.
-const MAX_BATCH_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_BATCH_BYTES: usize = 64 * 1024;
 
 /// Encodes watch events (kube-apiserver's `watchEncoder`).
 struct WatchEncoder {
@@ -154,8 +154,21 @@ pub(crate) fn content_type(encoding: ResponseSerialization) -> HeaderValue {
 }
 
 /// A watch event in JSON, with its line feed.
-pub(crate) fn watch_event_line(kind: &str, object: &str) -> Bytes {
-    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
+fn watch_event_line(kind: &str, object: &str) -> Bytes {
+    let mut line = Vec::new();
+    push_watch_event_line(&mut line, kind, object.as_bytes());
+    line.into()
+}
+
+/// Appends a watch event in JSON, with its line feed.
+pub(crate) fn push_watch_event_line(lines: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    const FRAME_BYTES: usize = 40;
+    lines.reserve(object.len() + FRAME_BYTES);
+    lines.extend_from_slice(b"{\"type\":\"");
+    lines.extend_from_slice(kind.as_bytes());
+    lines.extend_from_slice(b"\",\"object\":");
+    lines.extend_from_slice(object);
+    lines.extend_from_slice(b"}\n");
 }
 
 /// Encodes the events of one registry watch for the response body.

@@ -38,6 +38,8 @@ struct ObjectInner {
     bytes: ObjectBytes,
     /// Where the value of `metadata.annotations` lies in the bytes; empty if there is none.
     annotations: Range<usize>,
+    /// Where `resourceVersion` was inserted into the bytes; 0 if the field may be anywhere.
+    resource_version: usize,
     managed_fields: Option<Box<ManagedFieldsPosition>>,
     decoded: DecodeSlot,
 }
@@ -139,7 +141,9 @@ impl Object {
         let mut head = metadata.into_meta();
         head.revision = revision;
         let object = Self::assemble(head, annotations, bytes.freeze());
-        Ok(object.with_inner(|inner| inner.managed_fields = managed_fields))
+        Ok(object.with_inner(|inner| {
+            (inner.resource_version, inner.managed_fields) = (open, managed_fields);
+        }))
     }
 
     /// Creates an object from a JSON tree.
@@ -167,9 +171,10 @@ impl Object {
         text: &str,
     ) -> Result<Self, MalformedObject> {
         let bytes = self.bytes();
-        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
-        let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let open = offset_in(&bytes, metadata) + 1;
+        let open = match self.0.resource_version {
+            0 => metadata_start(&bytes)?,
+            position => position,
+        };
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
         if !bytes[open..].starts_with(old.as_bytes()) {
             // Not inserted by `from_stored`: the field may be anywhere.
@@ -179,7 +184,7 @@ impl Object {
             let annotations = replaced.0.annotations.clone();
             return Ok(Self::assemble(head, annotations, replaced.bytes()));
         }
-        let field = format!("\"resourceVersion\":{}", Value::from(text));
+        let field = format!("\"resourceVersion\":{}", serde_json::to_string(text)?);
         let mut replaced = BytesMut::with_capacity(bytes.len() + field.len());
         replaced.extend_from_slice(&bytes[..open]);
         replaced.extend_from_slice(field.as_bytes());
@@ -188,7 +193,9 @@ impl Object {
         let annotations = move_position(position, bytes.len(), open, 0, replaced.len());
         let object = Self::assemble(head, annotations, replaced.freeze());
         let managed_fields = self.0.managed_fields.clone();
-        Ok(object.with_inner(|inner| inner.managed_fields = managed_fields))
+        Ok(object.with_inner(|inner| {
+            (inner.resource_version, inner.managed_fields) = (open, managed_fields);
+        }))
     }
 
     /// Returns the object with the managers of another one: of the same object in another
@@ -203,9 +210,7 @@ impl Object {
             return Ok(self);
         };
         let bytes = self.bytes();
-        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
-        let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let metadata_start = offset_in(&bytes, metadata) + 1;
+        let metadata_start = metadata_start(&bytes)?;
         let managed_fields = ManagedFieldsPosition {
             text: text.into(),
             metadata_start,
@@ -229,6 +234,7 @@ impl Object {
             meta: self.0.meta.clone(),
             bytes: self.0.bytes.clone(),
             annotations: self.0.annotations.clone(),
+            resource_version: self.0.resource_version,
             managed_fields: self.0.managed_fields.clone(),
             decoded: DecodeSlot::default(),
         };
@@ -245,6 +251,7 @@ impl Object {
             meta: head,
             bytes: ObjectBytes::Own(bytes),
             annotations,
+            resource_version: 0,
             managed_fields: None,
             decoded: DecodeSlot::default(),
         }))
@@ -355,6 +362,13 @@ impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({}@{})", self.meta().key(), self.revision())
     }
+}
+
+/// Where the fields of the metadata begin in an encoded object.
+fn metadata_start(bytes: &[u8]) -> Result<usize, MalformedObject> {
+    let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(bytes)?;
+    let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
+    Ok(offset_in(bytes, metadata) + 1)
 }
 
 #[derive(Deserialize)]

@@ -22,7 +22,7 @@ use watchcache::{
 
 use crate::cache_requests::{freshness, member_status, rule_version, selection_predicate};
 use crate::resource_caches::ResourceCaches;
-use crate::resource_version::MultiClusterResourceVersion;
+use crate::resource_version::{MultiClusterResourceVersion, WatchPosition};
 
 /// The timeout of watches without one is random, between this and twice this.
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -34,7 +34,7 @@ type MemberItem = (Arc<str>, Option<Result<CacheWatcherItem, Error>>);
 pub(crate) struct MergedWatch {
     watchers: SelectAll<BoxStream<'static, MemberItem>>,
     /// The objects of each member that the client has seen.
-    version: MultiClusterResourceVersion,
+    position: WatchPosition,
     /// Members whose existing objects are not all sent yet.
     initial: BTreeSet<Arc<str>>,
     /// The member with whose bookmarks the client gets one.
@@ -112,7 +112,7 @@ impl MergedWatch {
         }
         let mut merged = Self {
             watchers: SelectAll::new(),
-            version: MultiClusterResourceVersion::Unset,
+            position: WatchPosition::default(),
             initial: BTreeSet::new(),
             bookmark_cluster: caches
                 .members
@@ -141,7 +141,7 @@ impl MergedWatch {
                 WatchStart::Initial(_) => {
                     merged.initial.insert(Arc::clone(&name));
                 }
-                WatchStart::After(revision) => merged.version.set(cluster, revision),
+                WatchStart::After(revision) => _ = merged.position.advance(&name, revision),
                 WatchStart::Now(_) => {}
             }
             merged.watchers.push(member_stream(name, watcher));
@@ -182,7 +182,7 @@ impl MergedWatch {
                     revision,
                     initial_end,
                 }) => {
-                    self.version.set(&cluster, revision);
+                    self.position.advance(&cluster, revision);
                     if initial_end {
                         self.initial.remove(&cluster);
                     } else if self.is_bookmark_due(&cluster) {
@@ -208,7 +208,7 @@ impl MergedWatch {
 
     fn bookmark(&self, initial_end: bool) -> MemberWatchEvent {
         MemberWatchEvent::Bookmark {
-            resource_version: self.version.encode(),
+            resource_version: self.position.encode(),
             initial_end,
         }
     }
@@ -218,13 +218,13 @@ impl MergedWatch {
         cluster: &Arc<str>,
         event: &ObjectEvent,
     ) -> Result<MemberWatchEvent, Status> {
-        let mut version = self.version.clone();
-        version.set(cluster, event.revision());
-        let object = event.object().with_resource_version(&version.encode());
+        let former = self.position.advance(cluster, event.revision());
+        let version = self.position.encode();
         // An initial event is not where the client is: older objects may follow.
-        if !self.initial.contains(cluster) {
-            self.version = version;
+        if self.initial.contains(cluster) {
+            self.position.restore(cluster, former);
         }
+        let object = event.object().with_resource_version(&version);
         Ok(MemberWatchEvent::Object {
             event_type: event.event_type().as_str(),
             object: object.map_err(Status::internal)?,

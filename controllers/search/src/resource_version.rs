@@ -3,6 +3,7 @@
 //! (Karmada: `pkg/search/proxy/store/util.go`). `0` stands for any state.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -103,6 +104,49 @@ impl MultiClusterResourceVersion {
     }
 }
 
+/// Where a watch of several members is. Each of its events carries all of that, and changes one
+/// member: a member is encoded when it changes.
+#[derive(Default)]
+pub(crate) struct WatchPosition {
+    /// The encoded entries of the map.
+    entries: BTreeMap<Arc<str>, String>,
+}
+
+impl WatchPosition {
+    /// Moves on in a member; returns its entry before.
+    pub(crate) fn advance(&mut self, cluster: &Arc<str>, revision: u64) -> Option<String> {
+        // A string always encodes.
+        let name = serde_json::to_string(&**cluster).unwrap_or_default();
+        let entry = format!("{name}:\"{revision}\"");
+        self.entries.insert(Arc::clone(cluster), entry)
+    }
+
+    /// Goes back to an entry.
+    pub(crate) fn restore(&mut self, cluster: &Arc<str>, entry: Option<String>) {
+        match entry {
+            Some(entry) => self.entries.insert(Arc::clone(cluster), entry),
+            None => self.entries.remove(cluster),
+        };
+    }
+
+    /// The text of [`MultiClusterResourceVersion::encode`].
+    pub(crate) fn encode(&self) -> String {
+        if self.entries.is_empty() {
+            return String::new();
+        }
+        let lengths = self.entries.values().map(String::len);
+        let mut json = String::with_capacity(lengths.sum::<usize>() + self.entries.len() + 2);
+        let mut separator = '{';
+        for entry in self.entries.values() {
+            json.push(separator);
+            json.push_str(entry);
+            separator = ',';
+        }
+        json.push('}');
+        URL_SAFE_NO_PAD.encode(json)
+    }
+}
+
 /// The resourceVersion that an object has in its member, from the text that a client got.
 /// Empty if the text is about other members; `None` if it stands for no members.
 pub(crate) fn member_resource_version(cluster: &str, text: &str) -> Option<String> {
@@ -143,6 +187,27 @@ mod tests {
         }
         let any = MultiClusterResourceVersion::parse("0").unwrap();
         assert_eq!(any.encode(), "0");
+    }
+
+    // proves: SRC-watch
+    #[test]
+    fn the_position_of_a_watch_is_encoded_as_a_version() {
+        let mut position = WatchPosition::default();
+        let mut version = MultiClusterResourceVersion::default();
+        assert_eq!(position.encode(), version.encode());
+        for (cluster, revision) in [("m2", 7), ("m1", 12), ("a \"quoted\" name", 1), ("m2", 8)] {
+            position.advance(&cluster.into(), revision);
+            version.set(cluster, revision);
+            assert_eq!(position.encode(), version.encode());
+        }
+        for (cluster, has_entry) in [("m1", true), ("m3", false)] {
+            let cluster = cluster.into();
+            let entry = position.advance(&cluster, 100);
+            assert_eq!(entry.is_some(), has_entry);
+            assert_ne!(position.encode(), version.encode());
+            position.restore(&cluster, entry);
+            assert_eq!(position.encode(), version.encode());
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::ShutdownToken;
-use futures_util::StreamExt;
+use futures_util::stream::Fuse;
+use futures_util::{FutureExt, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use machinery::time::Clock;
@@ -20,7 +21,7 @@ use crate::negotiation::{self, Representation, ResponseSerialization};
 use crate::response_body::{BodyChunkStream, ServerResponseBody};
 use crate::response_writers::ResponseOptions;
 use crate::table::{self, TableKind};
-use crate::watch::{content_type, watch_event_line};
+use crate::watch::{MAX_BATCH_BYTES, content_type, push_watch_event_line};
 use crate::websocket_handshake::is_websocket_request;
 
 impl MemberResourceReader {
@@ -58,7 +59,12 @@ impl MemberResourceReader {
             clock: Arc::clone(&self.clock),
             columns_sent: false,
         };
-        let body = ServerResponseBody::events(encoded_events(events, encoder, shutdown));
+        let server = MemberWatchServer {
+            events: events.fuse(),
+            encoder,
+            shutdown,
+        };
+        let body = ServerResponseBody::events(server.into_stream());
         let mut response = Response::new(body);
         let content_type = content_type(ResponseSerialization::Json);
         response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -66,19 +72,36 @@ impl MemberResourceReader {
     }
 }
 
-/// The events in JSON, until the watch or the server ends.
-fn encoded_events(
-    events: MemberWatchStream,
+/// Encodes the events of one watch, until the watch or the server ends.
+struct MemberWatchServer {
+    events: Fuse<MemberWatchStream>,
     encoder: MemberWatchEncoder,
     shutdown: ShutdownToken,
-) -> BodyChunkStream {
-    let state = (events, encoder, shutdown);
-    let lines = futures_util::stream::unfold(state, |(mut events, mut encoder, shutdown)| async {
-        let event = shutdown.run_until_triggered(events.next()).await??;
-        let line = encoder.encode(event);
-        Some((line, (events, encoder, shutdown)))
-    });
-    lines.boxed()
+}
+
+impl MemberWatchServer {
+    fn into_stream(self) -> BodyChunkStream {
+        let lines = futures_util::stream::unfold(self, |mut server| async {
+            let batch = server.next_batch().await?;
+            Some((batch, server))
+        });
+        lines.boxed()
+    }
+
+    /// The next event, and those behind it that are ready now: they are sent in one write.
+    async fn next_batch(&mut self) -> Option<Bytes> {
+        let first = self.events.next();
+        let first = self.shutdown.run_until_triggered(first).await??;
+        let mut lines = Vec::new();
+        self.encoder.encode(first, &mut lines);
+        while lines.len() < MAX_BATCH_BYTES {
+            let Some(Some(event)) = self.events.next().now_or_never() else {
+                break;
+            };
+            self.encoder.encode(event, &mut lines);
+        }
+        Some(lines.into())
+    }
 }
 
 struct MemberWatchEncoder {
@@ -92,20 +115,22 @@ struct MemberWatchEncoder {
 }
 
 impl MemberWatchEncoder {
-    fn encode(&mut self, event: Result<MemberWatchEvent, Status>) -> Bytes {
-        let line = event.and_then(|event| match event {
+    fn encode(&mut self, event: Result<MemberWatchEvent, Status>, lines: &mut Vec<u8>) {
+        let encoded = event.and_then(|event| match event {
             MemberWatchEvent::Object { event_type, object } => {
-                Ok(watch_event_line(event_type, &self.encode_object(&object)?))
+                Ok((event_type, self.encode_object(&object)?))
             }
             MemberWatchEvent::Bookmark {
                 resource_version,
                 initial_end,
             } => {
                 let object = self.bookmark(&resource_version, initial_end)?;
-                Ok(watch_event_line("BOOKMARK", &self.encode_object(&object)?))
+                Ok(("BOOKMARK", self.encode_object(&object)?))
             }
         });
-        line.unwrap_or_else(|status| watch_event_line("ERROR", &status.to_json().to_string()))
+        let (event_type, object) =
+            encoded.unwrap_or_else(|status| ("ERROR", status.to_json().to_string().into()));
+        push_watch_event_line(lines, event_type, &object);
     }
 
     fn bookmark(&self, resource_version: &str, initial_end: bool) -> Result<Object, Status> {
@@ -118,8 +143,8 @@ impl MemberWatchEncoder {
         Object::from_value(&value).map_err(Status::internal)
     }
 
-    fn encode_object(&mut self, object: &Object) -> Result<String, Status> {
-        let text = match self.options.format.representation {
+    fn encode_object(&mut self, object: &Object) -> Result<Bytes, Status> {
+        Ok(match self.options.format.representation {
             Representation::Table { beta } => {
                 let value = object.value().map_err(Status::internal)?;
                 let version = &value["metadata"]["resourceVersion"];
@@ -133,13 +158,12 @@ impl MemberWatchEncoder {
                 let (include, now) = (self.options.include, self.clock.now());
                 text.push_str(&table::table_row(kind, object, include, beta, now)?);
                 text.push_str("]}");
-                return Ok(text);
+                text.into()
             }
             Representation::Metadata { beta } | Representation::MetadataList { beta } => {
                 table::partial_object_metadata(object, beta)?
             }
             Representation::Object => object.served_bytes(),
-        };
-        String::from_utf8(text.into()).map_err(Status::internal)
+        })
     }
 }
