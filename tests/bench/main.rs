@@ -8,14 +8,21 @@
 //! arguments all groups run. The exit code is 0 when all measurements are within their limits.
 
 mod aggregated_mode;
+mod arguments;
 mod autoscalers;
 mod cold_start;
+mod console_pages;
 mod controller_writes;
 mod create_rate;
 mod detector;
 mod endpoint_slices;
 mod fairness;
 mod fleet;
+mod fleet_deliveries;
+mod fleet_view;
+mod generated_fleet;
+mod generated_pods;
+mod generated_servers;
 mod http2_connection;
 mod http_connection;
 mod kubeconfig;
@@ -56,7 +63,7 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 21] = [
+const GROUPS: [BenchGroup; 23] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
     ("unused", unused_families::run),
@@ -76,6 +83,8 @@ const GROUPS: [BenchGroup; 21] = [
     ("autoscalers", autoscalers::run),
     ("endpoints", endpoint_slices::run),
     ("search", search_cache::run),
+    ("fleet-view", fleet_view::run),
+    ("console", console_pages::run),
     ("behind", aggregated_mode::run),
     ("compare", side_by_side::run),
 ];

@@ -15,6 +15,8 @@ use harness::process_stat;
 use crate::kubeconfig::Kubeconfig;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
+/// How the first line of a server begins.
+const READY: &str = "ready ";
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
 /// A server that has printed its ready line.
@@ -29,7 +31,7 @@ pub(crate) struct MeasuredProcess {
 impl MeasuredProcess {
     /// Starts `flotilla ARGUMENTS` and waits for its ready line.
     pub(crate) fn start(arguments: &[&str]) -> anyhow::Result<Self> {
-        let (mut process, line) = Self::spawn(arguments)?;
+        let (mut process, line) = Self::spawn(arguments, READY)?;
         let path = line.split_once("kubeconfig=");
         process.kubeconfig = PathBuf::from(path.context("no kubeconfig in the ready line")?.1);
         Ok(process)
@@ -39,18 +41,27 @@ impl MeasuredProcess {
     /// Flotilla.
     pub(crate) fn serve_behind_host(host: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let path = host.display().to_string();
-        let (mut process, _) =
-            Self::spawn(&[&["serve", "--kubeconfig", &path], arguments].concat())?;
+        let (mut process, _) = Self::spawn(
+            &[&["serve", "--kubeconfig", &path], arguments].concat(),
+            READY,
+        )?;
         process.kubeconfig = host.to_owned();
         Ok(process)
     }
 
     /// `flotilla agent`, which serves no requests.
     pub(crate) fn agent(arguments: &[&str]) -> anyhow::Result<Self> {
-        Ok(Self::spawn(&[&["agent"], arguments].concat())?.0)
+        Ok(Self::spawn(&[&["agent"], arguments].concat(), READY)?.0)
     }
 
-    fn spawn(arguments: &[&str]) -> anyhow::Result<(Self, String)> {
+    /// `flotilla console` with a kubeconfig, and the link that it prints.
+    pub(crate) fn console(kubeconfig: &Path) -> anyhow::Result<(Self, String)> {
+        let path = kubeconfig.display().to_string();
+        Self::spawn(&["console", "--kubeconfig", &path], "http://")
+    }
+
+    /// Starts a command whose first line begins with `ready` once it serves.
+    fn spawn(arguments: &[&str], ready: &str) -> anyhow::Result<(Self, String)> {
         let began = Instant::now();
         let mut child = Command::new(BINARY)
             .args(arguments)
@@ -69,7 +80,7 @@ impl MeasuredProcess {
         let line = line.trim().to_owned();
         let arguments = arguments.join(" ");
         ensure!(
-            line.starts_with("ready "),
+            line.starts_with(ready),
             "`{arguments}` did not get ready: {line:?}"
         );
         Ok((process, line))
@@ -122,13 +133,18 @@ impl MeasuredProcess {
     /// Waits until it uses at most 0.03 s of CPU per second; returns the CPU seconds used until
     /// then. An error when it is not idle after `limit`.
     pub(crate) fn wait_until_idle(&self, limit: Duration) -> anyhow::Result<f64> {
+        self.wait_until_below(0.03, limit)
+    }
+
+    /// As [`Self::wait_until_idle`], for a server that uses so many cores when it is idle.
+    pub(crate) fn wait_until_below(&self, cores: f64, limit: Duration) -> anyhow::Result<f64> {
         let deadline = Instant::now() + limit;
         let mut before = self.cpu_seconds()?;
         loop {
             std::thread::park_timeout(Duration::from_millis(1000));
             let now = self.cpu_seconds()?;
             let used = now - before;
-            if used <= 0.03 {
+            if used <= cores {
                 return Ok(now);
             }
             ensure!(

@@ -14,12 +14,16 @@ impl MeasurementRecorder {
         setup: &str,
     ) {
         let median = median(values);
-        // The smallest value that 99 of 100 do not exceed.
-        let rank = (values.len() * 99).div_ceil(100);
-        let p99 = values.get(rank.saturating_sub(1));
         self.record(name, median, unit, limit, setup);
-        let name = format!("{name}_p99");
-        let p99 = p99.copied().unwrap_or_default();
+        let (name, p99) = (format!("{name}_p99"), p99(values));
         self.record(&name, p99, unit, MeasurementLimit::None, setup);
     }
+}
+
+/// The smallest value that 99 of 100 do not exceed; 0 when there are none. The values get sorted.
+pub(crate) fn p99(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (values.len() * 99).div_ceil(100);
+    let value = values.get(rank.saturating_sub(1));
+    value.copied().unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use async_trait::async_trait;
 use client::{
     Api, ApiCall, ApiReply, Error, InformerFactory, ListOptions, ObjectList, ServerResources,
@@ -27,6 +27,7 @@ use storage::{EmbeddedStore, EmbeddedStoreOptions};
 use tokio::sync::watch;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
+use crate::arguments::member_count;
 use crate::measured_process::MIB;
 use crate::measurement::{MeasurementLimit, MeasurementRecorder, median};
 use crate::search_endpoint::SearchConnection;
@@ -275,12 +276,6 @@ async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Re
 }
 
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
-    let mut arguments = std::env::args();
-    let argument = arguments.find_map(|a| a.strip_prefix("--members=").map(str::to_owned));
-    let members = match argument {
-        Some(number) => number.parse().context("--members")?,
-        None => MEMBERS,
-    };
-    ensure!(members > 1, "at least two members");
+    let members = member_count(MEMBERS)?;
     tokio::runtime::Runtime::new()?.block_on(measure(report, members))
 }

@@ -15,7 +15,7 @@ use crate::measured_process::{MeasuredProcess, wait_until};
 use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::objects::{CONFIGMAPS, configmap};
 
-const CONNECTIONS: usize = 10;
+pub(crate) const CONNECTIONS: usize = 10;
 const STREAMS_PER_CONNECTION: usize = 100;
 pub(crate) const WATCHERS: usize = CONNECTIONS * STREAMS_PER_CONNECTION;
 const WRITES: usize = 200;
@@ -83,16 +83,26 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     process.stop()
 }
 
-/// Opens all watches; the events that arrive are counted in `arrived`.
+/// Opens [`WATCHERS`] watches; the events that arrive are counted in `arrived`.
 pub(crate) async fn open_watches(
     kubeconfig: &Kubeconfig,
     path: &str,
     arrived: &Arc<AtomicUsize>,
 ) -> anyhow::Result<JoinSet<()>> {
+    open_streams(kubeconfig, path, STREAMS_PER_CONNECTION, arrived).await
+}
+
+/// The same with a number of watches on each of [`CONNECTIONS`].
+pub(crate) async fn open_streams(
+    kubeconfig: &Kubeconfig,
+    path: &str,
+    streams_per_connection: usize,
+    arrived: &Arc<AtomicUsize>,
+) -> anyhow::Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let mut connection = Http2Connection::open(kubeconfig, &mut tasks).await?;
-        for _ in 0..STREAMS_PER_CONNECTION {
+        for _ in 0..streams_per_connection {
             let reply = connection.get(path).await?;
             ensure!(reply.status() == 200, "watch: {}", reply.status());
             let arrived = Arc::clone(arrived);
