@@ -249,7 +249,7 @@ impl<'a> ClusterState<'a> {
             phase => (phase, reason.to_owned()),
         };
         self.enter(phase, &reason, now);
-        self.status.failed &= phase != RolloutPhase::Done;
+        self.status.failed &= phase != RolloutPhase::Done && !self.has_passed_batch;
         if matches!(phase, RolloutPhase::Updating | RolloutPhase::Failed) {
             self.status.message.clone_from(&target.message);
         }

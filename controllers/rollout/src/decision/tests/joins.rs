@@ -261,6 +261,24 @@ fn a_cluster_that_was_merely_not_ready_counts_no_more_once_it_has_left() {
 
 // proves: ROL-failed-left
 #[test]
+fn a_healthy_batch_ends_the_failure_of_a_cluster_that_was_not_ready() {
+    let stage = json!({"name": "all", "batches": ["50%", "100%"], "gates": {"healthyFor": "1m"}});
+    let policy = json!({"stages": [stage], "progressDeadline": "10m"});
+    let mut fleet = Fleet::new(policy, &[("a", 0)]);
+    fleet.change("2");
+    fleet.cluster("a").reachable = false;
+    fleet.run_to_rest();
+    fleet.cluster("a").reachable = true;
+    fleet.run_to_rest();
+    fleet.check("FailureBudgetExceeded: a=2 Soaking");
+    fleet.pass(60);
+    fleet.check("Progressing: a=2 Soaking");
+    fleet.pass(60);
+    fleet.check("Completed: a=2 Done");
+}
+
+// proves: ROL-failed-left
+#[test]
 fn a_percentage_of_the_budget_is_also_of_those_that_have_failed_and_left() {
     let mut fleet = failed_fleet(json!({"failureBudget": "34%", "onFailure": "Rollback"}));
     fleet.check("Progressing: a=2 Failed, b=2 Updating, c=1 Pending");
