@@ -11,7 +11,8 @@ use crate::sizes::FleetSize;
 /// The template that single changes are made to. It is no part of the load.
 const CHANGED_TEMPLATE: &str = "changed";
 const CHANGE_PAUSE: Duration = Duration::from_millis(200);
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
+/// A change may wait behind all of the load.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(7200);
 
 /// Makes changes, one at a time.
 pub(crate) struct SingleChanges<'a> {

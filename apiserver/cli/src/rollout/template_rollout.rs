@@ -106,11 +106,10 @@ impl TemplateRollout {
         let rollout = names::binding_name(&resource.kind, name);
         let at = ResourcePath::object(&ROLLOUTS, &target.namespace, &rollout);
         let object = match api.get(at).await {
+            Err(error) if error.is_not_found() && limit.is_zero() => None,
             Err(error) if error.is_not_found() => {
-                if !limit.is_zero() {
-                    let seconds = limit.as_secs();
-                    output::print_progress(format!("waiting {seconds} s for a Rollout of {text}"));
-                }
+                let seconds = limit.as_secs();
+                output::print_progress(format!("waiting {seconds} s for a Rollout of {text}"));
                 let created = await_creation(&*api, at);
                 let created = tokio::time::timeout(limit, created).await.ok();
                 created.transpose()?.flatten()
