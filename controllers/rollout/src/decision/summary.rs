@@ -73,8 +73,10 @@ impl RolloutStep<'_> {
                 "{names} had failed with this revision, which counts until flotilla rollout retry"
             )
         });
-        let parts: Vec<String> = present.into_iter().chain(former).collect();
-        parts.join("; ")
+        let unreachable = names(|c| c.counts_as_failed() && !c.has_failed_itself() && !c.failed)
+            .map(|names| format!("not Ready: {names}"));
+        let parts = [present, former, unreachable];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {

@@ -230,6 +230,7 @@ fn a_cluster_that_was_merely_not_ready_counts_no_more_once_it_has_left() {
     fleet.cluster("a").reachable = false;
     fleet.change("2");
     fleet.check("FailureBudgetExceeded: a=2 Failed, b=1 Blocked, c=1 Blocked");
+    assert_eq!(message(&fleet), "not Ready: a");
     fleet.leave("a");
     fleet.run_to_rest();
     fleet.check("Progressing: a=2 Skipped, b=2 Soaking, c=1 Pending");
