@@ -13,7 +13,7 @@ use machinery::time::Clock;
 use machinery::{duration, time};
 use parking_lot::Mutex;
 
-use crate::decision::amount_rounded_down;
+use crate::decision::failure_budget;
 use crate::resolver::RevisionResolver;
 
 const ROLLOUTS: &str = "flotilla_rollouts";
@@ -129,9 +129,7 @@ impl RolloutsSummary {
         }
         let Some(policy) = policy else { return };
         let failed = clusters().filter(|c| c.counts_as_failed()).count();
-        let total = clusters().filter(|c| c.phase != RolloutPhase::Skipped);
-        let budget = policy.failure_budget.as_ref();
-        let budget = budget.map_or(0, |budget| amount_rounded_down(budget, total.count()));
+        let budget = failure_budget(policy, status.budget_base());
         let used = failed as f64 / (budget as f64 + 1.0);
         self.budget_used = self.budget_used.max(used);
         for stage in &status.stages {

@@ -1,9 +1,16 @@
 //! Resolves amounts that are a number or a percentage.
 
+use karmada_api::rollout::RolloutPolicySpec;
 use serde_json::Value;
 
+/// How many clusters may fail; a percentage is of `base` clusters.
+pub(crate) fn failure_budget(policy: &RolloutPolicySpec, base: usize) -> usize {
+    let budget = policy.failure_budget.as_ref();
+    budget.map_or(0, |budget| amount_rounded_down(budget, base))
+}
+
 /// The amount of `total`; a percentage is rounded down.
-pub(crate) fn amount_rounded_down(amount: &Value, total: usize) -> usize {
+fn amount_rounded_down(amount: &Value, total: usize) -> usize {
     match percent(amount) {
         Some(percent) => total.saturating_mul(percent) / 100,
         None => number(amount),

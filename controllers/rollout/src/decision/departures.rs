@@ -5,7 +5,7 @@ use karmada_api::rollout::{
     RolloutPhase, RolloutPolicySpec, RolloutStatus, StageJobState,
 };
 
-use super::amounts::amount_rounded_down;
+use super::amounts::failure_budget;
 use super::input::DecisionInput;
 
 /// Says of clusters that leave after a status whether their part of the stage had ended with the target.
@@ -21,12 +21,8 @@ impl<'a> Departures<'a> {
     pub(super) fn new(input: &DecisionInput<'a>, previous: &'a RolloutStatus) -> Self {
         let policy = input.policy;
         let clusters = previous.stages.iter().flat_map(|stage| &stage.clusters);
-        let targets = clusters
-            .clone()
-            .filter(|c| c.phase != RolloutPhase::Skipped || c.failed);
         let failed = clusters.filter(|c| c.counts_as_failed()).count();
-        let budget = policy.failure_budget.as_ref();
-        let budget = budget.map_or(0, |budget| amount_rounded_down(budget, targets.count()));
+        let budget = failure_budget(policy, previous.budget_base());
         let continues = policy.on_failure == ON_FAILURE_CONTINUE;
         Self {
             policy,

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use karmada_api::rollout::ON_FAILURE_ROLLBACK;
 
-pub(crate) use amounts::amount_rounded_down;
+pub(crate) use amounts::failure_budget;
 pub(crate) use input::{
     DecisionInput, JobObservation, JobOutcome, ObservedTarget, QueryObservation, RolloutDecision,
 };

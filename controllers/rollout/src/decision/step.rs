@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karmada_api::rollout::{
     ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval, StageJobState,
-    StageJobStatus,
+    StageJobStatus, budget_base,
 };
 
-use super::amounts::{amount_rounded_down, amount_rounded_up};
+use super::amounts::{amount_rounded_up, failure_budget};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
 use super::windows::{self, WindowState, window_state};
@@ -72,6 +72,10 @@ impl StageHold {
     }
 }
 
+fn number_of_targets(input: &DecisionInput<'_>) -> i64 {
+    i64::try_from(input.targets.len()).unwrap_or(i64::MAX)
+}
+
 /// A step that is being decided.
 pub(super) struct RolloutStep<'a> {
     pub(super) input: DecisionInput<'a>,
@@ -81,6 +85,8 @@ pub(super) struct RolloutStep<'a> {
     pub(super) rejected: String,
     /// Whether the template has been in a cluster.
     pub(super) was_placed: bool,
+    /// How many clusters there were when the target became the target.
+    pub(super) clusters_at_start: i64,
     /// By stage, then by name.
     pub(super) clusters: Vec<ClusterState<'a>>,
     /// By stage of the policy.
@@ -114,6 +120,10 @@ impl<'a> RolloutStep<'a> {
                 false => previous.rejected_revision.clone(),
             },
             was_placed: previous.placed,
+            clusters_at_start: match is_new {
+                true => number_of_targets(&input),
+                false => previous.clusters_at_start,
+            },
             clusters: carried_over(&input, previous),
             jobs: Self::carried_over_jobs(&input, previous),
             started_jobs: previous.started_jobs,
@@ -154,6 +164,7 @@ impl<'a> RolloutStep<'a> {
             former: String::new(),
             rejected: String::new(),
             was_placed: false,
+            clusters_at_start: number_of_targets(&input),
             clusters,
             jobs: vec![None; input.policy.stages.len()],
             started_jobs: 0,
@@ -213,10 +224,11 @@ impl<'a> RolloutStep<'a> {
     }
 
     pub(super) fn exceeds_budget(&self) -> bool {
-        let counts = |c: &&ClusterState<'_>| c.observed.is_some() || c.status.failed;
-        let total = self.clusters.iter().filter(counts).count();
-        let budget = self.input.policy.failure_budget.as_ref();
-        self.failed() > budget.map_or(0, |budget| amount_rounded_down(budget, total))
+        let left = self.clusters.iter().filter(|c| c.observed.is_none());
+        let failed_and_left = left.filter(|c| c.status.failed).count();
+        let present = self.input.targets.len();
+        let base = budget_base(present, failed_and_left, self.clusters_at_start);
+        self.failed() > failure_budget(self.input.policy, base)
     }
 
     /// Whether failures let no further cluster begin.

@@ -82,7 +82,7 @@ async fn a_cluster_is_not_evicted_while_its_rollout_changes_it() {
     sleep(Duration::from_secs(600)).await;
     assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     // The toleration begins when the change has failed.
-    fixture.host.seed(&ROLLOUTS, rollout("Failed", 0));
+    fixture.host.seed(&ROLLOUTS, rollout("Failed", 50));
     sleep(Duration::from_secs(59)).await;
     assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     sleep(Duration::from_secs(3)).await;

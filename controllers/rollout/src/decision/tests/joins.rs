@@ -286,6 +286,18 @@ fn a_percentage_of_the_budget_is_also_of_those_that_have_failed_and_left() {
     fleet.leave("a");
     fleet.run_to_rest();
     fleet.check("Progressing: a=2 Skipped, b=2 Updating, c=1 Pending");
+    // One that takes its place makes the budget no greater.
+    let stage = json!({"name": "all", "maxConcurrency": 1});
+    let policy = json!({"stages": [stage], "progressDeadline": "10m", "failureBudget": "34%"});
+    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0)]);
+    fleet.break_revision("2");
+    fleet.change("2");
+    fleet.pass(600);
+    fleet.check("FailureBudgetExceeded: a=2 Failed, b=1 Blocked");
+    fleet.leave("a");
+    fleet.join("c", 0);
+    fleet.run_to_rest();
+    fleet.check("FailureBudgetExceeded: a=2 Skipped, b=1 Blocked, c=1 Blocked");
 }
 
 // proves: ROL-lost-stage
