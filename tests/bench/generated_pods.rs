@@ -83,7 +83,7 @@ fn workload(number: usize) -> usize {
 impl PodGenerator {
     pub(crate) fn new() -> Self {
         let text = pod_template().to_string();
-        // What stands between two signs is a field.
+        // A field stands between two signs.
         let pieces = text.split('%').map(|piece| match PodField::parse(piece) {
             Some(field) => PodPiece::Field(field),
             None => PodPiece::Text(piece.to_owned()),

@@ -35,7 +35,7 @@ pub(crate) struct UserConnections {
     pub(crate) examiner: Arc<dyn ControlPlaneExaminer>,
 }
 
-/// What a console is about, and for whom.
+/// The control plane that a console is about, and the user for whom it is.
 pub(crate) struct ConsoleSubject {
     /// The address of the control plane, as it is shown.
     pub(crate) control_plane: String,

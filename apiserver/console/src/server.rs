@@ -22,7 +22,7 @@ const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an error of accept, such as too many open files.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What a listener accepts.
+/// How a listener is reached, and its bounds.
 #[derive(Clone)]
 pub(crate) struct ListenerOptions {
     /// `None`: without TLS.

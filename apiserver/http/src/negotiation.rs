@@ -34,7 +34,7 @@ pub(crate) struct ResponseOffer {
     pub(crate) protobuf: ProtobufOffer,
 }
 
-/// What a path offers in protobuf.
+/// The replies of a path that are offered in protobuf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProtobufOffer {
     Nothing,

@@ -45,8 +45,7 @@ impl RolloutController {
 fn unstaged_status(status: &RolloutStatus) -> Option<RolloutStatus> {
     let clusters = status.stages.iter().flat_map(|stage| &stage.clusters);
     let waiting = clusters.filter(|cluster| {
-        let is_divided = (1..100).contains(&cluster.batch_percent);
-        let has_target = cluster.revision == status.target_revision && !is_divided;
+        let has_target = cluster.revision == status.target_revision && !cluster.is_divided();
         cluster.phase != RolloutPhase::Skipped && !has_target
     });
     let names: Vec<&str> = waiting.map(|cluster| &*cluster.name).collect();

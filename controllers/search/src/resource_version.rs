@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(member_resource_version("m1", &text).unwrap(), "12");
         assert_eq!(member_resource_version("m2", &text).unwrap(), "");
         assert_eq!(member_resource_version("m1", &encoded("{}")).unwrap(), "");
-        // What stands for no members stays as it is.
+        // A text that stands for no members stays as it is.
         for text in ["", "0", "12"] {
             assert_eq!(member_resource_version("m1", text), None, "{text}");
         }

@@ -369,8 +369,13 @@ impl ClusterRolloutStatus {
         match self.phase {
             RolloutPhase::Updating | RolloutPhase::Soaking => true,
             RolloutPhase::Failed => false,
-            _ => (1..100).contains(&self.batch_percent),
+            _ => self.is_divided(),
         }
+    }
+
+    /// Whether a part of the replicas may have the revision, and the others keep the one before.
+    pub fn is_divided(&self) -> bool {
+        (1..100).contains(&self.batch_percent)
     }
 
     /// Whether the cluster counts against the failure budget.

@@ -23,7 +23,7 @@ impl ListScope {
         })
     }
 
-    /// That the objects of other namespaces are missing.
+    /// Says, if it is so, that the objects of other namespaces are missing.
     pub(super) fn remark(&self, resource: &str) -> Option<String> {
         let namespace = &self.namespace;
         self.is_limited.load(Ordering::Relaxed).then(|| {

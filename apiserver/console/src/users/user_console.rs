@@ -25,9 +25,9 @@ struct UsageState {
 pub(super) struct UserConsole {
     pub(super) token: TokenDigest,
     pub(super) console: Arc<Console>,
-    /// Those of browsers.
+    /// The sessions of browsers.
     pub(super) sessions: Sessions,
-    /// That of requests which have the token in their header.
+    /// The session of requests that have the token in their header.
     header_session: Session,
     usage: Mutex<UsageState>,
     pub(super) tasks: TaskGroup,

@@ -96,7 +96,7 @@ impl RolloutStep<'_> {
 impl ClusterState<'_> {
     /// Whether only a part of the replicas may have the revision.
     pub(super) fn is_divided(&self) -> bool {
-        (1..PERCENT_OF_ALL).contains(&self.status.batch_percent)
+        self.status.is_divided()
     }
 
     fn set_batch(&mut self, batch: Batch) {

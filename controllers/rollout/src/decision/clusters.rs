@@ -72,7 +72,7 @@ pub(super) fn carried_over<'a>(
                 Some(target) if restages => Some(target.stage),
                 Some(_) => Some(stage),
                 None if is_new => None,
-                // That one has failed is not forgotten with its stage.
+                // A failure is not forgotten with its stage.
                 None => stage_index(input.policy, &status.name)
                     .or_else(|| cluster.failed.then_some(input.policy.stages.len())),
             };

@@ -17,10 +17,11 @@ impl RolloutStep<'_> {
         let joining = input.targets.iter().filter(|t| !names.contains(&*t.name));
         let joining: BTreeMap<&str, &ObservedTarget> =
             joining.map(|target| (&*target.name, target)).collect();
+        let ended_stages = self.ended_stages();
         let mut joined = Vec::new();
         for target in joining.values() {
             let has_work = !target.work_revision.is_empty();
-            let revision = match self.passes_at_once(target) {
+            let revision = match self.passes_at_once(target, ended_stages) {
                 // One that returns before it has lost its replicas waits for its turn with them.
                 _ if has_work && input.policy.min_available.is_some() => &target.work_revision,
                 true => &goal,
@@ -42,20 +43,24 @@ impl RolloutStep<'_> {
         self.clusters.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
-    /// Whether a cluster that joins gets the goal at once, since its stage has ended: one that left
-    /// before it had proved the target takes its turn, and while the rollout is held nobody begins.
-    fn passes_at_once(&self, target: &ObservedTarget) -> bool {
-        if !self.is_staged() {
-            return true;
-        }
+    /// How many stages have ended for clusters that join; none while the rollout is held, so that nobody
+    /// begins.
+    fn ended_stages(&self) -> usize {
         let is_somewhere = self.clusters.iter().any(|c| c.observed.is_some());
-        let has_ended = is_somewhere && target.stage < self.frontier();
+        match is_somewhere && !self.is_held() {
+            true => self.frontier(),
+            false => 0,
+        }
+    }
+
+    /// Whether a cluster that joins gets the goal at once, since its stage has ended: one that left
+    /// before it had proved the target takes its turn.
+    fn passes_at_once(&self, target: &ObservedTarget, ended_stages: usize) -> bool {
         let mut departures = self.departures_of(&target.name);
-        has_ended
-            && self.has_proof(target.stage)
-            && !self.is_paused()
-            && !self.is_held_by_failures()
-            && departures.all(|c| c.status.reason == LEFT_AFTER_END)
+        !self.is_staged()
+            || target.stage < ended_stages
+                && self.has_proof(target.stage)
+                && departures.all(|c| c.status.reason == LEFT_AFTER_END)
     }
 
     /// Whether a cluster of a stage is done with the goal. Without one, the first that joins the stage

@@ -257,7 +257,12 @@ impl<'a> RolloutStep<'a> {
             && self.input.policy.on_failure != ON_FAILURE_CONTINUE
     }
 
-    pub(super) fn is_paused(&self) -> bool {
+    /// Whether nobody begins, in whatever stage, and the rollout does not end.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_paused() || self.is_held_by_failures()
+    }
+
+    fn is_paused(&self) -> bool {
         self.input.spec.paused || self.input.policy.paused
     }
 
@@ -362,9 +367,8 @@ impl<'a> RolloutStep<'a> {
     /// would come back to the target.
     pub(super) fn complete(&mut self) {
         let is_somewhere = !self.input.targets.is_empty();
-        let is_held = self.is_paused() || self.is_held_by_failures();
         let has_ended = self.frontier() == self.stage_count();
-        if is_somewhere && self.is_staged() && has_ended && !is_held {
+        if is_somewhere && self.is_staged() && has_ended && !self.is_held() {
             self.former = std::mem::replace(&mut self.stable, self.input.target.to_owned());
         }
     }

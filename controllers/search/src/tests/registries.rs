@@ -1,4 +1,4 @@
-//! What is cached when ResourceRegistries and Clusters come, change and go.
+//! The caches follow ResourceRegistries and Clusters that come, change and go.
 
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use flotilla_runtime::{
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use karmada_api::failover::ApplicationFailoverBehavior;
 use karmada_api::kind_in_namespace::KindInNamespace;
-use karmada_api::rollout::{ROLLOUTS, RolloutStatus};
+use karmada_api::rollout::ROLLOUTS;
 use karmada_api::{FeatureGates, ResourceBinding, Rollout};
 use machinery::Object;
 use machinery::object::MalformedObject;
@@ -138,11 +138,14 @@ impl ApplicationFailoverController {
             return Ok(ReconcileAction::Done);
         };
         let now = self.clock.now();
-        let rollout = self.rollout_of(key)?;
+        let rollout = self.rollouts.get_by_key(key);
+        let rollout = rollout.map(|rollout| rollout.decode::<Rollout>());
+        let rollout = rollout.transpose()?;
+        let rollout = rollout.as_ref().and_then(|rollout| rollout.status.as_ref());
         let evaluation = {
             let mut unhealthy = self.unhealthy_since.lock();
             let since = unhealthy.get(key).cloned().unwrap_or_default();
-            let evaluation = evaluate_health(&binding, &application, rollout.as_ref(), &since, now);
+            let evaluation = evaluate_health(&binding, &application, rollout, &since, now);
             if evaluation.since.is_empty() {
                 unhealthy.remove(key);
             } else {
@@ -170,14 +173,6 @@ impl ApplicationFailoverController {
         Ok(evaluation
             .next_deadline
             .map_or(ReconcileAction::Done, |at| requeue_at(at, now)))
-    }
-
-    /// The state of the rollout of a binding, if its template is staged.
-    fn rollout_of(&self, key: &str) -> Result<Option<RolloutStatus>, MalformedObject> {
-        let Some(rollout) = self.rollouts.get_by_key(key) else {
-            return Ok(None);
-        };
-        Ok(rollout.decode::<Rollout>()?.status.clone())
     }
 
     async fn evict(

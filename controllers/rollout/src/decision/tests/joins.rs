@@ -155,7 +155,7 @@ fn a_cluster_that_left_before_its_end_takes_its_turn_when_it_is_back() {
     fleet.join("d", 1);
     fleet.pass(3600);
     fleet.check("OutsideWindow: a=2 Done, b=1 Blocked, c=1 Blocked, d=1 Pending");
-    // One that was done has proved the target.
+    // One that was done waits, too, while its stage has not ended.
     fleet.leave("a");
     fleet.leave("b");
     fleet.run_to_rest();
