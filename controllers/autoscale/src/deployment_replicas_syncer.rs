@@ -95,7 +95,7 @@ impl DeploymentReplicasSyncer {
         let changed = queue.clone();
         syncer.deployments.add_event_handler(move |change| {
             if let Some(new) = change.new.filter(|new| retains_replicas(new)) {
-                changed.add_to_lane(new.meta().key(), change.in_initial_list);
+                changed.add_event(new.meta().key(), change);
             }
         });
         let (changed, weak) = (queue.clone(), Arc::downgrade(&syncer));

@@ -33,7 +33,7 @@ impl WidgetController {
         widgets.add_event_handler(move |change| {
             if let Some(widget) = change.new {
                 let key = (widget.namespace().to_owned(), widget.name().to_owned());
-                changed.add_to_lane(key, change.in_initial_list);
+                changed.add_event(key, change);
             }
         });
         let controller = Arc::new(Self {

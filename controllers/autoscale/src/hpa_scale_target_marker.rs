@@ -91,7 +91,7 @@ impl HpaScaleTargetMarker {
         let changed = queue.clone();
         marker.autoscalers.add_event_handler(move |change| {
             for target in affected_targets(change.old, change.new) {
-                changed.add_to_lane(target, change.in_initial_list);
+                changed.add_event(target, change);
             }
         });
         run_workers(

@@ -143,7 +143,7 @@ impl BindingController {
             let queue = self.queue.clone();
             informer.add_event_handler(move |change| {
                 if needs_reconcile(change) {
-                    queue.add_to_lane(change.key(), change.in_initial_list);
+                    queue.add_event(change.key(), change);
                 }
             });
         }
@@ -155,7 +155,7 @@ impl BindingController {
         });
         let queue = self.queue.clone();
         self.revisions
-            .add_event_handler(move |binding, low| queue.add_to_lane(binding, low));
+            .add_event_handler(move |binding, lane| queue.add_to_lane(binding, lane));
         // Changed interpreter rules may revise replicas in another way.
         let queue = self.queue.clone();
         let visit = move |binding: &Object| queue.add_low(binding.meta().key());

@@ -84,7 +84,7 @@ impl ClusterProfileController {
         let (profiles, namespace) = (queue.clone(), Arc::clone(&self.namespace));
         self.clusters.add_event_handler(move |change| {
             let key = (Arc::clone(&namespace), change.key().into());
-            profiles.add_to_lane(key, change.in_initial_list);
+            profiles.add_event(key, change);
         });
         let profiles = queue.clone();
         self.profiles.add_event_handler(move |change| {
@@ -92,7 +92,7 @@ impl ClusterProfileController {
                 return;
             };
             let key = (profile.namespace().into(), profile.name().into());
-            profiles.add_to_lane(key, change.in_initial_list);
+            profiles.add_event(key, change);
         });
         let (profiles, namespace) = (queue.clone(), Arc::clone(&self.namespace));
         let clusters = self.clusters.clone();

@@ -141,9 +141,7 @@ impl DependenciesDistributor {
             };
             let at = |index_key: &str| distributor.bindings.by_index(BY_DEPENDENCY, index_key);
             for binding in affected_bindings(served, change, at) {
-                distributor
-                    .queue
-                    .add_to_lane(binding.meta().key(), change.in_initial_list);
+                distributor.queue.add_event(binding.meta().key(), change);
             }
         });
     }
@@ -160,7 +158,7 @@ impl DependenciesDistributor {
             return;
         };
         if needs_reconcile(change.old, new) {
-            self.queue.add_to_lane(change.key(), change.in_initial_list);
+            self.queue.add_event(change.key(), change);
         }
     }
 

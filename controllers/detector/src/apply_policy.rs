@@ -2,7 +2,7 @@
 
 use client::{Informer, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{BindingDiff, Error, TemplateKey, hash_without_status};
-use flotilla_runtime::{ReconcileAction, RestMapping};
+use flotilla_runtime::{PriorityQueueLane, ReconcileAction, RestMapping};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use karmada_api::well_known_keys::{APPLIED_PLACEMENT, REPLICA_PREFERENCE};
 use karmada_api::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec, names};
@@ -212,7 +212,7 @@ impl ResourceDetector {
         match self.claiming_policy(template) {
             Some(now) if !now.object.meta().deleting => {
                 if now.object.meta().generation != generation {
-                    self.enqueue(key.clone(), cause, false);
+                    self.enqueue(key.clone(), cause, PriorityQueueLane::High);
                 }
                 Ok(())
             }

@@ -9,7 +9,7 @@ use controller_context::{
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, HostWorkloadFilter, LastAppliedVersionByKey,
-    ReconcileAction, RestMapping, Workqueue, run_workers,
+    PriorityQueueLane, ReconcileAction, RestMapping, Workqueue, run_workers,
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::resources::{
@@ -194,9 +194,14 @@ impl ResourceDetector {
         self.feature_gates.enabled(gate)
     }
 
-    pub(crate) fn enqueue(&self, key: TemplateKey, cause: TemplateReconcileTrigger, low: bool) {
+    pub(crate) fn enqueue(
+        &self,
+        key: TemplateKey,
+        cause: TemplateReconcileTrigger,
+        lane: PriorityQueueLane,
+    ) {
         self.merge_trigger(&key, cause);
-        self.queue.add_to_lane(key, low);
+        self.queue.add_to_lane(key, lane);
     }
 
     /// A change by anyone but Karmada's controllers overrides the changes by them.

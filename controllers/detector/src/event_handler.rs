@@ -7,7 +7,7 @@ use client::{Informer, InformerEvent};
 use controller_context::{
     TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
 };
-use flotilla_runtime::{RestMapping, is_generation_or_deletion_changed};
+use flotilla_runtime::{PriorityQueueLane, RestMapping, is_generation_or_deletion_changed};
 use interpreter::{InterpreterOperation, InterpreterRuleChange};
 use karmada_api::{KarmadaFeature, PropagationPolicy, ResourceBinding};
 use machinery::{Gvr, Object};
@@ -62,7 +62,7 @@ impl ResourceDetector {
                     .iter()
                     .flat_map(|p| p.by_index(index, &change.key()))
                 {
-                    detector.enqueue_policy_and_claimed(&policy, change.in_initial_list);
+                    detector.enqueue_policy_and_claimed(&policy, PriorityQueueLane::of(change));
                 }
             });
         }
@@ -128,14 +128,14 @@ impl ResourceDetector {
         };
         for key in self.templates.list_keys(|k| changed.affects_kind(k, ASKED)) {
             self.applied_policies.invalidate(&key);
-            self.enqueue(key, cause, true);
+            self.enqueue(key, cause, PriorityQueueLane::Low);
         }
     }
 
     fn on_policy_event(&self, change: &InformerEvent<'_>) {
         let Some(new) = change.new else {
             // Finds a claim that was made after the deletion of its policy.
-            self.enqueue_claimed(change.object(), false);
+            self.enqueue_claimed(change.object(), PriorityQueueLane::High);
             self.enqueue_excluded();
             return;
         };
@@ -144,13 +144,12 @@ impl ResourceDetector {
         {
             // Annotations have no generation.
             if awaits_removal(old) != awaits_removal(new) {
-                self.enqueue_claimed(new, false);
+                self.enqueue_claimed(new, PriorityQueueLane::High);
             }
             return;
         }
         self.enqueue_matched_too_early(new);
-        self.policy_queue
-            .add_to_lane(new.meta().key(), change.in_initial_list);
+        self.policy_queue.add_event(new.meta().key(), change);
         if self.is_enabled(KarmadaFeature::PropagationPolicyPreemption)
             && let Some(old) = change.old
         {
@@ -178,12 +177,12 @@ impl ResourceDetector {
     }
 
     /// Retries a policy whose missing dependency may exist now.
-    fn enqueue_policy_and_claimed(&self, policy: &Object, low: bool) {
-        self.policy_queue.add_to_lane(policy.meta().key(), low);
-        self.enqueue_claimed(policy, low);
+    fn enqueue_policy_and_claimed(&self, policy: &Object, lane: PriorityQueueLane) {
+        self.policy_queue.add_to_lane(policy.meta().key(), lane);
+        self.enqueue_claimed(policy, lane);
     }
 
-    fn enqueue_claimed(&self, policy: &Object, low: bool) {
+    fn enqueue_claimed(&self, policy: &Object, lane: PriorityQueueLane) {
         let Some((policy, claim)) =
             ParsedPolicy::new(policy.clone()).zip(PolicyClaim::by_policy(policy))
         else {
@@ -198,7 +197,7 @@ impl ResourceDetector {
                 gvr: served.gvr.clone(),
                 name: template.meta().key(),
             };
-            self.enqueue(key, cause, low);
+            self.enqueue(key, cause, lane);
         }
     }
 
@@ -216,8 +215,8 @@ impl ResourceDetector {
         }
         let is_lazy =
             |template: &Object| self.claiming_policy(template).is_some_and(|p| p.is_lazy());
-        if let Some((cause, low)) = reconcile_trigger(change, is_lazy) {
-            self.enqueue(key, cause, low);
+        if let Some(cause) = reconcile_trigger(change, is_lazy) {
+            self.enqueue(key, cause, PriorityQueueLane::of(change));
         }
     }
 
@@ -239,7 +238,7 @@ impl ResourceDetector {
                 template_changed: true,
                 by_karmada: false,
             };
-            self.enqueue(key, cause, false);
+            self.enqueue(key, cause, PriorityQueueLane::High);
         }
     }
 }
@@ -278,22 +277,20 @@ pub fn is_created_by_every_cluster(template: &TemplateKey) -> bool {
         )
 }
 
-/// Why a change requires the reconciliation of a template, and whether with low priority; `None` if
-/// it does not. `is_lazy` tells whether the policy that has claimed the template is Lazy.
+/// Why a change requires the reconciliation of a template; `None` if it does not. `is_lazy` tells whether the policy that has claimed the template is Lazy.
 fn reconcile_trigger(
     change: &InformerEvent<'_>,
     is_lazy: impl Fn(&Object) -> bool,
-) -> Option<(TemplateReconcileTrigger, bool)> {
+) -> Option<TemplateReconcileTrigger> {
     let by_karmada = match (change.old, change.new) {
         (Some(old), Some(new)) if is_equal_except_status(old, new) => return None,
         (Some(old), Some(new)) => is_lazy(new) && is_changed_by_karmada(old, new),
         _ => false,
     };
-    let cause = TemplateReconcileTrigger {
+    Some(TemplateReconcileTrigger {
         template_changed: !change.in_initial_list,
         by_karmada,
-    };
-    Some((cause, change.in_initial_list))
+    })
 }
 
 #[cfg(test)]
@@ -364,7 +361,7 @@ mod tests {
         Object::from_value(&value).unwrap()
     }
 
-    // proves: DET-lanes, DET-changes, DET-lazy-own
+    // proves: DET-changes, DET-lazy-own
     #[test]
     fn template_events_that_are_reconciled() {
         let first = object(json!({"generation": 1}), 1);
@@ -378,11 +375,7 @@ mod tests {
             json!({"generation": 1, "labels": {"namespace.karmada.io/skip-auto-propagation": "true"}}),
             1,
         );
-        let (user, start, own) = (
-            (true, false, false),
-            (false, false, true),
-            (true, true, false),
-        );
+        let (user, start, own) = ((true, false), (false, false), (true, true));
         for (old, new, initial, lazy, expected) in [
             (None, Some(&first), true, true, Some(start)),
             (None, Some(&first), false, true, Some(user)),
@@ -400,7 +393,7 @@ mod tests {
                 in_initial_list: initial,
             };
             let actual = reconcile_trigger(&change, |_| lazy);
-            let actual = actual.map(|(cause, low)| (cause.template_changed, cause.by_karmada, low));
+            let actual = actual.map(|cause| (cause.template_changed, cause.by_karmada));
             assert_eq!(actual, expected, "{old:?} {new:?} {initial} {lazy}");
         }
     }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use client::{DeleteOptions, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{HostWorkloadFilter, ReconcileAction, RestMapping, StatusWriter};
+use flotilla_runtime::{
+    HostWorkloadFilter, PriorityQueueLane, ReconcileAction, RestMapping, StatusWriter,
+};
 use karmada_api::ResourceBinding;
 use karmada_api::binding::{Condition, HOST_RUNS_WORKLOADS};
 use machinery::conditions::set_status_condition;
@@ -53,7 +55,7 @@ impl ResourceDetector {
             template_changed: true,
             by_karmada: false,
         };
-        self.enqueue(key, cause, true);
+        self.enqueue(key, cause, PriorityQueueLane::Low);
     }
 
     /// Sets the condition on the binding, and records one event, that the template is not

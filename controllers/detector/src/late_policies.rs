@@ -6,7 +6,7 @@
 //! a host policies and templates have revisions of different stores, which tell nothing.
 
 use controller_context::TemplateKey;
-use flotilla_runtime::RestMapping;
+use flotilla_runtime::{PriorityQueueLane, RestMapping};
 use machinery::Object;
 
 use crate::controller::{ResourceDetector, TemplateReconcileTrigger};
@@ -45,7 +45,7 @@ impl ResourceDetector {
                 template_changed: true,
                 by_karmada: false,
             };
-            self.enqueue(key, cause, false);
+            self.enqueue(key, cause, PriorityQueueLane::High);
         }
     }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use client::TaskGroup;
-use flotilla_runtime::{ReconcileAction, run_workers};
+use flotilla_runtime::{PriorityQueueLane, ReconcileAction, run_workers};
 
 use crate::controller::{ResourceDetector, TemplateReconcileTrigger};
 
@@ -47,7 +47,7 @@ impl ResourceDetector {
         for chunk in keys.chunks(YIELD_EVERY_TEMPLATES) {
             for key in chunk {
                 self.applied_policies.invalidate(key);
-                self.enqueue(key.clone(), trigger, true);
+                self.enqueue(key.clone(), trigger, PriorityQueueLane::Low);
             }
             tokio::task::yield_now().await;
         }

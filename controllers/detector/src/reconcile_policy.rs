@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use client::ResourcePath;
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{ReconcileAction, remove_finalizers};
+use flotilla_runtime::{PriorityQueueLane, ReconcileAction, remove_finalizers};
 use karmada_api::policy::ImplicitPriority;
 use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
 use karmada_api::well_known_keys::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
@@ -87,7 +87,7 @@ impl ResourceDetector {
                 continue;
             };
             if policy.matches(&served, template.meta()) {
-                self.enqueue(key, cause, true);
+                self.enqueue(key, cause, PriorityQueueLane::Low);
             } else {
                 self.release_claim(&served, &template, claim).await?;
             }
@@ -130,7 +130,7 @@ impl ResourceDetector {
         };
         for key in waiting {
             self.remove_waiting(&key);
-            self.enqueue(key, cause, true);
+            self.enqueue(key, cause, PriorityQueueLane::Low);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::InformerEvent;
 use controller_context::TemplateKey;
-use flotilla_runtime::is_generation_or_deletion_changed;
+use flotilla_runtime::{PriorityQueueLane, is_generation_or_deletion_changed};
 use karmada_api::binding::ObjectReference;
 use karmada_api::replica_preference::{
     RecordedReplicaPreference, ReplicaSchedulingPreference, ReplicaSchedulingPreferenceSpec,
@@ -106,7 +106,7 @@ impl ResourceDetector {
                 template_changed: false,
                 by_karmada: false,
             };
-            self.enqueue(key, cause, false);
+            self.enqueue(key, cause, PriorityQueueLane::High);
         }
     }
 }

@@ -9,7 +9,9 @@ use client::{
     InformerEvent, InvolvedObject, ListOptions, Patch, ResourcePath, WriteOptions, ignore_not_found,
 };
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{ReconcileAction, RestMapping, add_finalizer, remove_finalizers};
+use flotilla_runtime::{
+    PriorityQueueLane, ReconcileAction, RestMapping, add_finalizer, remove_finalizers,
+};
 use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{
     REMOVAL_AWAITED_BY, TEMPLATE_UID, WAIT_FOR_REMOVAL, WAIT_FOR_REMOVAL_FINALIZER,
@@ -92,7 +94,7 @@ impl ResourceDetector {
             template_changed: false,
             by_karmada: true,
         };
-        self.enqueue(key, cause, change.in_initial_list);
+        self.enqueue(key, cause, PriorityQueueLane::of(change));
     }
 
     /// Gives a template the finalizer, or takes it away, as its policy says.

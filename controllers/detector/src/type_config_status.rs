@@ -38,7 +38,7 @@ impl TypeConfigStatusController {
                     .old
                     .is_none_or(|old| generation(old) != generation(new))
             {
-                queue.add_to_lane(change.key(), change.in_initial_list);
+                queue.add_event(change.key(), change);
             }
         });
         let queue = controller.queue.clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use client::TaskGroup;
-use flotilla_runtime::{LastAppliedVersionByKey, Workqueue};
+use flotilla_runtime::{LastAppliedVersionByKey, PriorityQueueLane, Workqueue};
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 
@@ -62,10 +62,10 @@ impl ClusterExecutor {
     }
 
     /// Adds a key; returns `false` if the workers are ending.
-    pub(crate) fn add(&self, key: &str, low: bool) -> bool {
+    pub(crate) fn add(&self, key: &str, lane: PriorityQueueLane) -> bool {
         let retired = self.retired.lock();
         if !*retired {
-            self.queue.add_to_lane(key.to_owned(), low);
+            self.queue.add_to_lane(key.to_owned(), lane);
         }
         !*retired
     }
@@ -90,14 +90,14 @@ impl ClusterExecutors {
         &self,
         cluster: &str,
         key: &str,
-        low: bool,
+        lane: PriorityQueueLane,
         tasks: impl Fn() -> TaskGroup,
         start: impl Fn(&Arc<ClusterExecutor>),
     ) {
         loop {
-            let lane = self.get(cluster);
-            let lane = lane.unwrap_or_else(|| self.start_executor(cluster, &tasks, &start));
-            if lane.add(key, low) {
+            let executor = self.get(cluster);
+            let executor = executor.unwrap_or_else(|| self.start_executor(cluster, &tasks, &start));
+            if executor.add(key, lane) {
                 return;
             }
         }
@@ -110,15 +110,15 @@ impl ClusterExecutors {
         start: &impl Fn(&Arc<ClusterExecutor>),
     ) -> Arc<ClusterExecutor> {
         let _changes = self.changes_lock.lock();
-        if let Some(lane) = self.get(cluster) {
-            return lane;
+        if let Some(executor) = self.get(cluster) {
+            return executor;
         }
-        let lane = Arc::new(ClusterExecutor::new(tasks()));
-        start(&lane);
-        let mut lanes = HashMap::clone(&self.executors.load());
-        lanes.insert(cluster.to_owned(), Arc::clone(&lane));
-        self.executors.store(Arc::new(lanes));
-        lane
+        let executor = Arc::new(ClusterExecutor::new(tasks()));
+        start(&executor);
+        let mut executors = HashMap::clone(&self.executors.load());
+        executors.insert(cluster.to_owned(), Arc::clone(&executor));
+        self.executors.store(Arc::new(executors));
+        executor
     }
 
     /// Ends the workers of a cluster if `is_unused` returns true and no key but `but` is queued or
@@ -130,18 +130,18 @@ impl ClusterExecutors {
         is_unused: impl FnOnce() -> bool,
     ) {
         let _changes = self.changes_lock.lock();
-        let Some(lane) = self.get(cluster) else {
+        let Some(executor) = self.get(cluster) else {
             return;
         };
-        let mut retired = lane.retired.lock();
-        if !is_unused() || lane.queue.has_other_keys(but) {
+        let mut retired = executor.retired.lock();
+        if !is_unused() || executor.queue.has_other_keys(but) {
             return;
         }
         *retired = true;
-        let mut lanes = HashMap::clone(&self.executors.load());
-        lanes.remove(cluster);
-        self.executors.store(Arc::new(lanes));
-        lane.tasks.shutdown().trigger();
+        let mut executors = HashMap::clone(&self.executors.load());
+        executors.remove(cluster);
+        self.executors.store(Arc::new(executors));
+        executor.tasks.shutdown().trigger();
     }
 }
 
@@ -152,24 +152,24 @@ mod tests {
     use std::sync::mpsc;
 
     /// Adds a key as event handlers do; no workers run.
-    fn add(lanes: &ClusterExecutors, key: &str) {
+    fn add(executors: &ClusterExecutors, key: &str) {
         let tasks = || TaskGroup::new(ShutdownToken::new());
-        lanes.add("m", key, false, tasks, |_| {});
+        executors.add("m", key, PriorityQueueLane::High, tasks, |_| {});
     }
 
     /// The last Work of a cluster is deleted. While its workers are being ended, the event handler
     /// of another thread adds the key of a new Work.
     #[test]
     fn a_key_added_while_an_executor_stops_gets_workers() {
-        let lanes = ClusterExecutors::default();
-        add(&lanes, "old");
-        let old = lanes.get("m").unwrap();
+        let executors = ClusterExecutors::default();
+        add(&executors, "old");
+        let old = executors.get("m").unwrap();
         let (begins, begun) = mpsc::channel();
         std::thread::scope(|scope| {
-            lanes.stop_unused("m", Some("old"), || {
+            executors.stop_unused("m", Some("old"), || {
                 scope.spawn(|| {
                     begins.send(()).unwrap();
-                    add(&lanes, "new");
+                    add(&executors, "new");
                 });
                 begun.recv().unwrap();
                 // Time for a handler that does not wait.
@@ -178,10 +178,10 @@ mod tests {
             });
         });
         assert!(old.tasks.shutdown().is_triggered());
-        let new = lanes.get("m").unwrap();
+        let new = executors.get("m").unwrap();
         assert!(
             !Arc::ptr_eq(&old, &new),
-            "the new key is in the lane that ended"
+            "the new key is in the executor that ended"
         );
         assert_eq!((old.queue.len(), new.queue.len()), (1, 1));
     }
@@ -190,18 +190,18 @@ mod tests {
     /// process the same Work when it is created again.
     #[test]
     fn an_executor_with_other_keys_keeps_running() {
-        let lanes = ClusterExecutors::default();
-        add(&lanes, "held");
-        add(&lanes, "last");
-        lanes.stop_unused("m", Some("last"), || true);
-        assert!(lanes.get("m").is_some());
-        let queue = &lanes.get("m").unwrap().queue;
+        let executors = ClusterExecutors::default();
+        add(&executors, "held");
+        add(&executors, "last");
+        executors.stop_unused("m", Some("last"), || true);
+        assert!(executors.get("m").is_some());
+        let queue = &executors.get("m").unwrap().queue;
         let running_key = futures_util::FutureExt::now_or_never(queue.get()).unwrap();
         assert_eq!(running_key.as_deref(), Some("held"));
-        lanes.stop_unused("m", Some("last"), || true);
-        assert!(lanes.get("m").is_some());
+        executors.stop_unused("m", Some("last"), || true);
+        assert!(executors.get("m").is_some());
         queue.done(&"held".to_owned());
-        lanes.stop_unused("m", Some("last"), || true);
-        assert!(lanes.get("m").is_none());
+        executors.stop_unused("m", Some("last"), || true);
+        assert!(executors.get("m").is_none());
     }
 }

@@ -10,8 +10,8 @@ use client::{
 };
 use controller_context::{Error, ManifestMemoryBudget, PropagationContext, is_equal_except_status};
 use flotilla_runtime::{
-    ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper,
-    StatusWriter, Workqueue, is_generation_or_deletion_changed, run_workers,
+    ClusterLister, ControllerName, EventRecorder, Expectations, PriorityQueueLane, ReconcileAction,
+    RestMapper, StatusWriter, Workqueue, is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use karmada_api::names;
@@ -163,21 +163,21 @@ impl ExecutionController {
                 self.idle_informers.on_work_deleted(gone);
                 let key = gone.meta().key();
                 self.condition_writes.forget(&key);
-                if let Some(lane) = self.executor_of(gone) {
-                    lane.synced_works.invalidate(&key);
-                    lane.repairs.forget(&key);
+                if let Some(executor) = self.executor_of(gone) {
+                    executor.synced_works.invalidate(&key);
+                    executor.repairs.forget(&key);
                     // The key of the last Work of a deleted cluster ends the workers.
-                    lane.add(&key, true);
+                    executor.add(&key, PriorityQueueLane::Low);
                 }
             }
             (Some(old), Some(new)) if !is_generation_or_deletion_changed(old, new) => {
                 let fields = |work: &Object| work.annotations().remove(OVERRIDDEN_FIELDS);
                 if fields(old) != fields(new) {
                     self.invalidate_synced(new);
-                    self.enqueue(new.meta().key(), false);
+                    self.enqueue(new.meta().key(), PriorityQueueLane::High);
                 }
             }
-            _ => self.enqueue(change.object().meta().key(), change.in_initial_list),
+            _ => self.enqueue(change.object().meta().key(), PriorityQueueLane::of(change)),
         }
     }
 
@@ -199,7 +199,7 @@ impl ExecutionController {
         for work in self.list_works(cluster) {
             if manifest_kinds(&work).contains(kind) {
                 self.invalidate_synced(&work);
-                self.enqueue(work.meta().key(), true);
+                self.enqueue(work.meta().key(), PriorityQueueLane::Low);
             }
             tokio::task::consume_budget().await;
         }
@@ -238,7 +238,7 @@ impl ExecutionController {
         if let (Some(namespace), Some(name)) = at
             && names::cluster_of_execution_space(namespace) == Some(cluster)
         {
-            self.enqueue(format!("{namespace}/{name}"), change.in_initial_list);
+            self.enqueue(format!("{namespace}/{name}"), PriorityQueueLane::of(change));
         }
     }
 
@@ -248,11 +248,11 @@ impl ExecutionController {
 
     fn enqueue_all(self: &Arc<Self>, cluster: &str) {
         for work in self.list_works(cluster) {
-            self.enqueue(work.meta().key(), true);
+            self.enqueue(work.meta().key(), PriorityQueueLane::Low);
         }
     }
 
-    fn enqueue(self: &Arc<Self>, key: String, low: bool) {
+    fn enqueue(self: &Arc<Self>, key: String, lane: PriorityQueueLane) {
         let Some(cluster) = key
             .split_once('/')
             .and_then(|(space, _)| names::cluster_of_execution_space(space))
@@ -263,21 +263,22 @@ impl ExecutionController {
             return;
         }
         let tasks = || self.tasks.child();
-        let start = |lane: &Arc<ClusterExecutor>| self.start_workers(cluster, lane);
-        self.executors.add(cluster, &key, low, tasks, start);
+        let start = |executor: &Arc<ClusterExecutor>| self.start_workers(cluster, executor);
+        self.executors.add(cluster, &key, lane, tasks, start);
     }
 
-    fn start_workers(self: &Arc<Self>, cluster: &str, lane: &Arc<ClusterExecutor>) {
-        let (controller, cluster, of) = (Arc::clone(self), cluster.to_owned(), Arc::clone(lane));
+    fn start_workers(self: &Arc<Self>, cluster: &str, executor: &Arc<ClusterExecutor>) {
+        let (controller, cluster, of) =
+            (Arc::clone(self), cluster.to_owned(), Arc::clone(executor));
         run_workers(
-            &lane.tasks,
+            &executor.tasks,
             ControllerName::with_stage("execution", "applied"),
-            &lane.queue,
+            &executor.queue,
             WORKERS_PER_CLUSTER,
             move |key: String| {
-                let (controller, cluster, lane) =
+                let (controller, cluster, executor) =
                     (Arc::clone(&controller), cluster.clone(), Arc::clone(&of));
-                async move { controller.reconcile(&cluster, &lane, &key).await }
+                async move { controller.reconcile(&cluster, &executor, &key).await }
             },
         );
     }
@@ -285,18 +286,18 @@ impl ExecutionController {
     async fn reconcile(
         &self,
         cluster: &str,
-        lane: &ClusterExecutor,
+        executor: &ClusterExecutor,
         key: &str,
     ) -> Result<ReconcileAction, Error> {
         let Some(object) = self.works.get_by_key(key) else {
             self.stop_unused_workers(cluster, Some(key));
             return Ok(ReconcileAction::Done);
         };
-        if !object.meta().deleting && self.is_synced(cluster, lane, &object) {
+        if !object.meta().deleting && self.is_synced(cluster, executor, &object) {
             return Ok(ReconcileAction::Done);
         }
-        let attempt = lane.queue.num_requeues(&key.to_owned());
-        lane.synced_works.begin(key.to_owned());
+        let attempt = executor.queue.num_requeues(&key.to_owned());
+        executor.synced_works.begin(key.to_owned());
         let work = EncodedWork::parse(&object).map_err(Error::blocked)?;
         if object.meta().deleting {
             let deleted = self.delete_work(cluster, &object, &work).await;
@@ -306,7 +307,7 @@ impl ExecutionController {
             }
             deleted
         } else {
-            self.apply_work(cluster, lane, &object, &work, attempt)
+            self.apply_work(cluster, executor, &object, &work, attempt)
                 .await
         }
     }
@@ -328,35 +329,37 @@ impl ExecutionController {
 
     /// The recorded sync state of this version of a Work.
     pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
-        let lane = self.executor_of(work)?;
-        let synced = lane.synced_works.get(&work.meta().key());
+        let executor = self.executor_of(work)?;
+        let synced = executor.synced_works.get(&work.meta().key());
         synced.filter(|in_order| in_order.matches_work(work))
     }
 
     pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
-        let Some(lane) = self.executor_of(work) else {
+        let Some(executor) = self.executor_of(work) else {
             return;
         };
         let key = work.meta().key();
-        lane.synced_works.finish(key.clone(), Arc::new(in_order));
+        executor
+            .synced_works
+            .finish(key.clone(), Arc::new(in_order));
         // The handler that forgets a deleted Work may have run before.
         if self.works.get_by_key(&key).is_none() {
-            lane.synced_works.invalidate(&key);
+            executor.synced_works.invalidate(&key);
         }
     }
 
     pub(crate) fn invalidate_synced(&self, work: &Object) {
-        if let Some(lane) = self.executor_of(work) {
-            lane.synced_works.invalidate(&work.meta().key());
+        if let Some(executor) = self.executor_of(work) {
+            executor.synced_works.invalidate(&work.meta().key());
         }
     }
 
-    fn is_synced(&self, cluster: &str, lane: &ClusterExecutor, work: &Object) -> bool {
-        let Some(synced) = lane.synced_works.get(&work.meta().key()) else {
+    fn is_synced(&self, cluster: &str, executor: &ClusterExecutor, work: &Object) -> bool {
+        let Some(synced) = executor.synced_works.get(&work.meta().key()) else {
             return false;
         };
         synced.matches_work(work)
-            && lane.repairs.conflicts(&work.meta().key()).is_empty()
+            && executor.repairs.conflicts(&work.meta().key()).is_empty()
             && synced.objects.iter().all(|t| {
                 let informer = self.members.managed_informer(cluster, &t.resource);
                 informer

@@ -224,7 +224,7 @@ impl HollowCluster {
         for (kind, informer) in &self.parents {
             let (kind, queue) = (*kind, self.workloads.clone());
             informer.add_event_handler(move |change| {
-                queue.add_to_lane((kind, change.key()), change.in_initial_list);
+                queue.add_event((kind, change.key()), change);
                 enqueue_owner(&queue, change);
             });
         }

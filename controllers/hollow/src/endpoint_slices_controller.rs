@@ -74,12 +74,12 @@ impl HollowEndpointSliceController {
     fn add_event_handlers(&self, queue: &Workqueue<String>) {
         let changed = queue.clone();
         self.services.add_event_handler(move |change| {
-            changed.add_to_lane(change.key(), change.in_initial_list);
+            changed.add_event(change.key(), change);
         });
         let changed = queue.clone();
         self.slices.add_event_handler(move |change| {
             if let Some(key) = service_key(change.object()) {
-                changed.add_to_lane(key, change.in_initial_list);
+                changed.add_event(key, change);
             }
         });
         let (changed, services) = (queue.clone(), self.services.clone());

@@ -35,9 +35,7 @@ impl HollowCluster {
             }
             PodTransition::AssignNode
             | PodTransition::ReportImageFailure
-            | PodTransition::ConfirmDeletion => {
-                self.kubelet.add_to_lane(key, change.in_initial_list)
-            }
+            | PodTransition::ConfirmDeletion => self.kubelet.add_event(key, change),
         }
     }
 

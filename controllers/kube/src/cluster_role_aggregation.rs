@@ -35,7 +35,7 @@ pub(crate) fn start(context: &ControllerContext) {
         // Any role may be selected by any other, before or after the change.
         for role in controller.roles.list() {
             if may_aggregate(&role) {
-                wake.add_to_lane(role.name().to_owned(), change.in_initial_list);
+                wake.add_event(role.name().to_owned(), change);
             }
         }
     });

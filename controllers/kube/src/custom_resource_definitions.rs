@@ -66,7 +66,7 @@ pub(crate) fn start(context: &ControllerContext, options: DefinitionOptions) {
     let (wake, all) = (queue.clone(), Arc::clone(&options.index));
     informer.add_event_handler(move |change| {
         if change.new.is_some() {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
         // A change may have freed names.
         if !change.in_initial_list {

@@ -196,7 +196,7 @@ impl GarbageCollector {
         if graph.needs_processing(object.uid())
             && let Some(identity) = graph.identity(object.uid())
         {
-            self.queue.add_to_lane(identity, change.in_initial_list);
+            self.queue.add_event(identity, change);
         }
     }
 

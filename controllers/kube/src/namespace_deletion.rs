@@ -35,7 +35,7 @@ pub(crate) fn start(context: &ControllerContext, rest_mapper: Arc<RestMapper>) {
     let wake = queue.clone();
     informer.add_event_handler(move |change| {
         if change.new.is_some_and(|n| n.meta().deleting) {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
     });
     let controller = Arc::new(NamespaceDeletionController {

@@ -62,7 +62,7 @@ pub(crate) fn start(context: &ControllerContext, options: ServiceAccountTokenOpt
     let wake = queue.clone();
     controller.secrets.add_event_handler(move |change| {
         if change.new.is_some() {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
     });
     let (wake, of) = (queue.clone(), Arc::downgrade(&controller));
@@ -74,7 +74,7 @@ pub(crate) fn start(context: &ControllerContext, options: ServiceAccountTokenOpt
             .secrets
             .list_namespace(change.object().namespace())
         {
-            wake.add_to_lane(secret.meta().key(), change.in_initial_list);
+            wake.add_event(secret.meta().key(), change);
         }
     });
     let secrets = controller.secrets.clone();

@@ -39,7 +39,7 @@ pub(crate) fn start(context: &ControllerContext, root_ca: watch::Receiver<String
     let wake = queue.clone();
     controller.namespaces.add_event_handler(move |change| {
         if change.new.is_some_and(|n| !n.meta().deleting) {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
     });
     for (informer, name) in [

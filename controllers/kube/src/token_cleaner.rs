@@ -35,7 +35,7 @@ pub(crate) fn start(context: &ControllerContext) {
     let wake = queue.clone();
     cleaner.secrets.add_event_handler(move |change| {
         if change.new.is_some() {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
     });
     let workers = context.tasks.clone();

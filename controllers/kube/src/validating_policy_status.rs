@@ -36,7 +36,7 @@ pub(crate) fn start(context: &ControllerContext, type_check: PolicyTypeChecker) 
     let wake = queue.clone();
     controller.policies.add_event_handler(move |change| {
         if let Some(policy) = change.new {
-            wake.add_to_lane(policy.name().to_owned(), change.in_initial_list);
+            wake.add_event(policy.name().to_owned(), change);
         }
     });
     let workers = context.tasks.clone();

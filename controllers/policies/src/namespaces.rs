@@ -78,7 +78,7 @@ impl NamespaceSyncController {
             if let Some(new) = change.new
                 && !change.old.is_some_and(|old| same(old, new))
             {
-                queue.add_to_lane(new.name().to_owned(), change.in_initial_list);
+                queue.add_event(new.name().to_owned(), change);
             }
         });
         let controller = Arc::downgrade(self);

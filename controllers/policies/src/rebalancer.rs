@@ -44,7 +44,7 @@ impl RebalancerController {
                     .old
                     .is_some_and(|old| is_equal_except_status(old, new))
             {
-                changed.add_to_lane(change.key(), change.in_initial_list);
+                changed.add_event(change.key(), change);
             }
         });
         run_workers(

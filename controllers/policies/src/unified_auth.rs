@@ -152,7 +152,7 @@ impl UnifiedAuthController {
             if let Some(new) = change.new
                 && change.old.is_none_or(|old| access(old) != access(new))
             {
-                queue.add_to_lane(new.name().to_owned(), change.in_initial_list);
+                queue.add_event(new.name().to_owned(), change);
             }
         });
         let controller = Arc::downgrade(self);

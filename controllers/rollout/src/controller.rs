@@ -128,7 +128,7 @@ impl RolloutController {
     fn add_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
         let queue = self.resolver.queue.clone();
         self.resolver.rollouts.add_event_handler(move |change| {
-            queue.add_to_lane(change.key(), change.in_initial_list);
+            queue.add_event(change.key(), change);
         });
         let queue = self.resolver.queue.clone();
         self.resolver.revisions.add_event_handler(move |change| {

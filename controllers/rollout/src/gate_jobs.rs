@@ -88,7 +88,7 @@ impl GateJobs {
             if work.meta().label(JOB_OF).is_some()
                 && let Some(rollout) = work.annotation(JOB_OF)
             {
-                queue.add_to_lane(rollout, change.in_initial_list);
+                queue.add_event(rollout, change);
             }
         });
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::{Informer, InformerEvent, ListWatchSelector};
 use controller_context::PropagationContext;
-use flotilla_runtime::Workqueue;
+use flotilla_runtime::{PriorityQueueLane, Workqueue};
 use karmada_api::Rollout;
 use karmada_api::names::binding_reference_key;
 use karmada_api::rollout::{
@@ -94,10 +94,13 @@ impl RevisionResolver {
     }
 
     /// Calls `handler` with the key of a binding whose clusters may have other revisions.
-    pub fn add_event_handler(&self, handler: impl Fn(String, bool) + Send + Sync + 'static) {
+    pub fn add_event_handler(
+        &self,
+        handler: impl Fn(String, PriorityQueueLane) + Send + Sync + 'static,
+    ) {
         self.rollouts.add_event_handler(move |change| {
             if !keeps_works(change) {
-                handler(change.key(), change.in_initial_list);
+                handler(change.key(), PriorityQueueLane::of(change));
             }
         });
     }

@@ -55,4 +55,4 @@ pub use rest_mapper::{DiscoveredResource, RestMapper, RestMapping};
 pub use sharded_map::ShardedMap;
 pub use status_writer::StatusWriter;
 pub use workers::{ReconcileAction, run_workers, run_workers_after};
-pub use workqueue::Workqueue;
+pub use workqueue::{PriorityQueueLane, Workqueue};

@@ -212,11 +212,10 @@ impl EndpointSliceController {
     fn add_event_handlers(&self, queue: &Workqueue<String>) {
         let (changed, works) = (queue.clone(), self.works.clone());
         self.works.add_event_handler(move |change| {
-            let low = change.in_initial_list;
             let mut exported = BTreeSet::new();
             for work in change.old.into_iter().chain(change.new) {
                 if reports_slice(work) {
-                    changed.add_to_lane(change.key(), low);
+                    changed.add_event(change.key(), change);
                 }
                 exported.extend(exported_service_keys(work));
             }
@@ -226,7 +225,7 @@ impl EndpointSliceController {
                 let slices = works.by_index(REPORT_INDEX, &key);
                 // Another one of them may be beyond the limit, or not any more.
                 for work in slices.iter().filter(|_| slices.len() >= MAX_SLICES) {
-                    changed.add_to_lane(work.meta().key(), low);
+                    changed.add_event(work.meta().key(), change);
                 }
             }
             if exported.is_empty() {
@@ -234,14 +233,14 @@ impl EndpointSliceController {
             }
             for work in works.by_index(SPACE_INDEX, change.object().namespace()) {
                 if exported.contains(&reported_service_key(&work)) {
-                    changed.add_to_lane(work.meta().key(), low);
+                    changed.add_event(work.meta().key(), change);
                 }
             }
         });
         let changed = queue.clone();
         self.slices.add_event_handler(move |change| {
             if let Some(key) = work_key(change.object()) {
-                changed.add_to_lane(key, change.in_initial_list);
+                changed.add_event(key, change);
             }
         });
         let (changed, works) = (queue.clone(), self.works.clone());

@@ -134,7 +134,7 @@ impl ServiceImportController {
         controller.imports.add_event_handler(move |change| {
             let object = change.object();
             let key = (object.namespace().to_owned(), object.name().to_owned());
-            changed.add_to_lane(key, change.in_initial_list);
+            changed.add_event(key, change);
         });
         run_workers(
             &context.tasks,

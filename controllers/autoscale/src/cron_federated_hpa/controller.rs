@@ -58,7 +58,7 @@ impl CronFederatedHpaController {
         let queue: Workqueue<String> = Workqueue::new();
         let changed = queue.clone();
         controller.objects.add_event_handler(move |change| {
-            changed.add_to_lane(change.key(), change.in_initial_list);
+            changed.add_event(change.key(), change);
         });
         run_workers(
             &context.tasks,

@@ -99,7 +99,7 @@ impl FederatedHpaController {
         controller.objects.add_event_handler(move |change| {
             let generation = |object: Option<&Object>| object.map(|o| o.meta().generation);
             if change.old.is_none() || generation(change.old) != generation(change.new) {
-                changed.add_to_lane(change.key(), change.in_initial_list);
+                changed.add_event(change.key(), change);
             }
         });
         run_workers(

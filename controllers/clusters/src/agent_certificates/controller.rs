@@ -55,7 +55,7 @@ pub(crate) fn start(context: &ControllerContext, options: &ClusterControllersOpt
     let wake = queue.clone();
     controller.requests.add_event_handler(move |change| {
         if change.new.is_some() {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
     });
     let requests = controller.requests.clone();

@@ -79,7 +79,7 @@ impl ClusterController {
     fn add_event_handlers(self: &Arc<Self>) {
         let queue = self.queue.clone();
         self.clusters.add_event_handler(move |change| {
-            queue.add_to_lane(change.key(), change.in_initial_list);
+            queue.add_event(change.key(), change);
         });
         let queue = self.queue.clone();
         self.namespaces.add_event_handler(move |change| {

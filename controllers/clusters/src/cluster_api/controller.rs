@@ -82,13 +82,13 @@ impl ClusterApiController {
         let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();
         controller.sources.add_event_handler(move |change| {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         });
         // A cluster whose source was deleted while nobody watched.
         let wake = queue.clone();
         controller.clusters.add_event_handler(move |change| {
             if let Some(source) = change.new.and_then(source_of) {
-                wake.add_to_lane(source, change.in_initial_list);
+                wake.add_event(source, change);
             }
         });
         let waiting = Arc::clone(&controller);

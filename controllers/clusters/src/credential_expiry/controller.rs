@@ -60,7 +60,7 @@ pub(crate) fn start(context: &ControllerContext) {
         };
         let same = |old: &Object, new: &Object| references(old) == references(new);
         if !matches!((change.old, change.new), (Some(old), Some(new)) if same(old, new)) {
-            queue.add_to_lane(change.key(), change.in_initial_list);
+            queue.add_event(change.key(), change);
         }
     });
     let (waiting, queue) = (Arc::clone(&controller), controller.queue.clone());

@@ -56,7 +56,7 @@ impl RemedyController {
             };
             let changed = |new| change.old.is_none_or(|old| observed(old) != observed(new));
             if change.new.is_some_and(changed) {
-                queue.add_to_lane(change.key(), change.in_initial_list);
+                queue.add_event(change.key(), change);
             }
         });
         let controller = Arc::downgrade(self);
@@ -79,8 +79,7 @@ impl RemedyController {
         for cluster in self.clusters.list() {
             let mut versions = [&old, &new].into_iter().flatten();
             if versions.any(|remedy| targets_cluster(&remedy.spec, cluster.name())) {
-                self.queue
-                    .add_to_lane(cluster.meta().key(), change.in_initial_list);
+                self.queue.add_event(cluster.meta().key(), change);
             }
         }
     }

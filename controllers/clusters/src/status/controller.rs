@@ -125,7 +125,7 @@ impl ClusterStatusController {
             (_, Some(_)) => self.add_trigger(change.object().name(), true, false),
             (_, None) => {}
         }
-        self.queue.add_to_lane(change.key(), change.in_initial_list);
+        self.queue.add_event(change.key(), change);
     }
 
     async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {

@@ -73,7 +73,7 @@ impl ClusterTaintPolicyController {
                     .is_none_or(|old| conditions(old) != conditions(new))
             };
             if change.new.is_some_and(changed) {
-                queue.add_to_lane(change.key(), change.in_initial_list);
+                queue.add_event(change.key(), change);
             }
         });
         let controller = Arc::downgrade(self);
@@ -96,8 +96,7 @@ impl ClusterTaintPolicyController {
         for cluster in self.clusters.list() {
             let meant = |c: Arc<Cluster>| targets_cluster(&new.spec, &c.attributes(&cluster));
             if cluster.decode::<Cluster>().is_ok_and(meant) {
-                self.queue
-                    .add_to_lane(cluster.meta().key(), change.in_initial_list);
+                self.queue.add_event(cluster.meta().key(), change);
             }
         }
     }

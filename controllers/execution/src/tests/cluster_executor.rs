@@ -78,7 +78,7 @@ async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
         "the cluster is there"
     );
     plane.control_plane.remove(&CLUSTERS, "", "m1");
-    wait_until("no lane", || controller.executors.get("m1").is_none()).await;
+    wait_until("no executor", || controller.executors.get("m1").is_none()).await;
     plane.control_plane.seed(&CLUSTERS, cluster("m1"));
     plane.control_plane.seed(&WORKS, work("m1", "second", "2"));
     wait_until("applied again", || data_in(&plane, 0) == "2").await;
@@ -114,13 +114,13 @@ async fn a_work_that_replaces_one_in_progress_is_applied() {
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
     wait_until("applied", || data_in(&plane, 0) == "1").await;
     let key = format!("{}/w", execution_namespace("m1"));
-    let lane = controller.executors.get("m1").unwrap();
+    let executor = controller.executors.get("m1").unwrap();
     wait_until("the worker to end", || {
-        !lane.queue.has_other_keys::<str>(None)
+        !executor.queue.has_other_keys::<str>(None)
     })
     .await;
     assert!(
-        lane.synced_works.get(&key).is_none(),
+        executor.synced_works.get(&key).is_none(),
         "the sync state of a deleted Work is forgotten"
     );
     plane.control_plane.seed(&WORKS, work("m1", "second", "2"));
@@ -185,10 +185,10 @@ async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
         plane.control_plane.seed(&WORKS, work(name, name, "1"));
     }
     let in_order = |cluster: &str| {
-        let lane = controller.executors.get(cluster);
-        lane.is_some_and(|lane| {
+        let executor = controller.executors.get(cluster);
+        executor.is_some_and(|executor| {
             let key = format!("{}/w", execution_namespace(cluster));
-            lane.synced_works.get(&key).is_some()
+            executor.synced_works.get(&key).is_some()
         })
     };
     wait_until("both in order", || in_order("m1") && in_order("m2")).await;

@@ -56,7 +56,7 @@ pub(crate) fn start(context: &ControllerContext, sign: CertificateSigner) {
     let wake = queue.clone();
     controller.requests.add_event_handler(move |change| {
         if change.new.is_some() {
-            wake.add_to_lane(change.key(), change.in_initial_list);
+            wake.add_event(change.key(), change);
         }
     });
     let workers = context.tasks.clone();

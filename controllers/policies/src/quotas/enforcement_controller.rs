@@ -67,7 +67,7 @@ impl QuotaEnforcementController {
             if let Some(new) = change.new
                 && !change.old.is_some_and(|old| same(old, new))
             {
-                queue.add_to_lane(change.key(), change.in_initial_list);
+                queue.add_event(change.key(), change);
             }
         });
         let controller = Arc::downgrade(self);

@@ -48,7 +48,7 @@ impl QuotaStatusController {
         let queue = controller.queue.clone();
         controller.quotas.add_event_handler(move |change| {
             if change.new.is_some() {
-                queue.add_to_lane(change.key(), change.in_initial_list);
+                queue.add_event(change.key(), change);
             }
         });
         let queue = controller.queue.clone();

@@ -72,7 +72,7 @@ impl QuotaSyncController {
             let versions = (change.old, change.new);
             let same = matches!(versions, (Some(old), Some(new)) if assigned(old) == assigned(new));
             if !same {
-                queue.add_to_lane(change.key(), change.in_initial_list);
+                queue.add_event(change.key(), change);
             }
         });
         let controller = Arc::downgrade(self);

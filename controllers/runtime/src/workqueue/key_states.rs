@@ -8,19 +8,37 @@ use std::hash::Hash;
 use ahash::AHashMap;
 use tokio::time::Instant;
 
+use super::lane::PriorityQueueLane;
 use crate::metrics::WorkqueueMetrics;
 
 /// Keys for which an idle queue keeps memory.
 pub(super) const IDLE_CAPACITY_KEYS: usize = 512;
-/// After this many keys of the high lane in a row the queue hands out one of the low
-/// lane, if it has the same priority, so that a steady stream of changes does not starve
+/// After this many keys of a lane in a row the queue hands out one of the next lower lane, if it
+/// has the same priority, so that a steady stream of changes does not starve new objects, nor both
 /// a resync.
-pub(super) const MAX_HIGH_STREAK: u32 = 16;
+pub(super) const MAX_LANE_STREAK: u32 = 16;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum PriorityQueueLane {
-    High,
-    Low,
+pub(super) const LANES_FROM_HIGH: [PriorityQueueLane; 3] = [
+    PriorityQueueLane::High,
+    PriorityQueueLane::Medium,
+    PriorityQueueLane::Low,
+];
+
+/// The keys that wait in a lane.
+pub(super) struct LaneEntries<K> {
+    /// May hold entries that later ones replaced; those are skipped.
+    pub(super) heap: BinaryHeap<LaneEntry<K>>,
+    /// Keys handed out since the last one of a lower lane.
+    streak: u32,
+}
+
+impl<K> Default for LaneEntries<K> {
+    fn default() -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            streak: 0,
+        }
+    }
 }
 
 /// The lane and priority in which a key waits, and since when.
@@ -36,11 +54,7 @@ pub(super) struct QueuePosition {
 impl QueuePosition {
     /// The higher lane and priority of both; `None` when that is the `known` position.
     fn merge_higher(self, other: Self) -> Option<Self> {
-        let lane = if self.lane == PriorityQueueLane::High {
-            PriorityQueueLane::High
-        } else {
-            other.lane
-        };
+        let lane = self.lane.max(other.lane);
         let rank = self.priority.max(other.priority);
         (lane != other.lane || rank != other.priority).then_some(Self {
             lane,
@@ -118,13 +132,10 @@ impl<K> Ord for DelayedKey<K> {
 
 pub(super) struct WorkqueueState<K> {
     pub(super) keys: AHashMap<K, KeyState>,
-    /// Each heap may hold entries that later ones replaced; those are skipped.
-    pub(super) low: BinaryHeap<LaneEntry<K>>,
-    pub(super) high: BinaryHeap<LaneEntry<K>>,
+    /// By [`PriorityQueueLane`].
+    pub(super) lanes: [LaneEntries<K>; 3],
     last_sequence: u64,
     pub(super) ready: usize,
-    /// Keys handed out from the high lane since the last one from the low lane.
-    high_streak: u32,
     pub(super) delayed: BinaryHeap<Reverse<DelayedKey<K>>>,
     /// The valid due time of each delayed key, and its priority; other heap entries are
     /// skipped.
@@ -137,11 +148,9 @@ impl<K> WorkqueueState<K> {
     pub(super) fn new() -> Self {
         Self {
             keys: AHashMap::new(),
-            low: BinaryHeap::new(),
-            high: BinaryHeap::new(),
+            lanes: Default::default(),
             last_sequence: 0,
             ready: 0,
-            high_streak: 0,
             delayed: BinaryHeap::new(),
             due_times: AHashMap::new(),
             failures: AHashMap::new(),
@@ -227,9 +236,9 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
         }
         self.keys.shrink_to(IDLE_CAPACITY_KEYS);
         // None of the lane entries is valid any more.
-        for lane in [&mut self.low, &mut self.high] {
-            lane.clear();
-            lane.shrink_to(IDLE_CAPACITY_KEYS);
+        for lane in &mut self.lanes {
+            lane.heap.clear();
+            lane.heap.shrink_to(IDLE_CAPACITY_KEYS);
         }
         self.delayed.shrink_to(IDLE_CAPACITY_KEYS);
         self.due_times.shrink_to(IDLE_CAPACITY_KEYS);
@@ -242,18 +251,11 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
             sequence: turn,
             ..
         } = wait;
-        self.lane_mut(wait.lane).push(LaneEntry {
+        self.lanes[wait.lane as usize].heap.push(LaneEntry {
             priority: rank,
             sequence: turn,
             key,
         });
-    }
-
-    fn lane_mut(&mut self, lane: PriorityQueueLane) -> &mut BinaryHeap<LaneEntry<K>> {
-        match lane {
-            PriorityQueueLane::High => &mut self.high,
-            PriorityQueueLane::Low => &mut self.low,
-        }
     }
 
     /// The priority of a key that is ready or being processed.
@@ -279,23 +281,8 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
     }
 
     pub(super) fn pop(&mut self) -> Option<K> {
-        let lane = match (
-            self.peek_priority(PriorityQueueLane::High),
-            self.peek_priority(PriorityQueueLane::Low),
-        ) {
-            (None, None) => return None,
-            (Some(high), Some(low)) if low > high => PriorityQueueLane::Low,
-            (Some(high), Some(low)) if low == high && self.high_streak >= MAX_HIGH_STREAK => {
-                PriorityQueueLane::Low
-            }
-            (Some(_), _) => PriorityQueueLane::High,
-            (None, Some(_)) => PriorityQueueLane::Low,
-        };
-        self.high_streak = match lane {
-            PriorityQueueLane::High => self.high_streak + 1,
-            PriorityQueueLane::Low => 0,
-        };
-        let key = self.lane_mut(lane).pop()?.key;
+        let lane = self.next_lane()?;
+        let key = self.lanes[lane as usize].heap.pop()?.key;
         self.ready -= 1;
         let key_state = self.keys.get_mut(&key)?;
         if let KeyState::Ready(wait) = *key_state {
@@ -310,6 +297,28 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
         Some(key)
     }
 
+    /// The lane from which the next key is handed out: of those with the highest priority the
+    /// highest one that has not had its streak.
+    fn next_lane(&mut self) -> Option<PriorityQueueLane> {
+        let priorities = LANES_FROM_HIGH.map(|lane| self.peek_priority(lane));
+        let highest = priorities.into_iter().max().flatten()?;
+        let lanes = LANES_FROM_HIGH.into_iter().zip(priorities);
+        let mut waiting =
+            lanes.filter_map(|(lane, priority)| (priority == Some(highest)).then_some(lane));
+        let mut next = waiting.next()?;
+        for lower in waiting {
+            if self.lanes[next as usize].streak < MAX_LANE_STREAK {
+                break;
+            }
+            next = lower;
+        }
+        for higher in LANES_FROM_HIGH.into_iter().filter(|lane| *lane > next) {
+            self.lanes[higher as usize].streak = 0;
+        }
+        self.lanes[next as usize].streak += 1;
+        Some(next)
+    }
+
     /// Time of the user change that the processing of a key handles.
     pub(super) fn pending_since(&self, key: &K) -> Option<Instant> {
         let before = self
@@ -317,7 +326,7 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
             .get(key)
             .and_then(|failing| failing.pending_since);
         before.or(match self.keys.get(key) {
-            Some(KeyState::Processing { wait, .. }) if wait.lane == PriorityQueueLane::High => {
+            Some(KeyState::Processing { wait, .. }) if wait.lane != PriorityQueueLane::Low => {
                 Some(wait.since)
             }
             _ => None,
@@ -332,10 +341,7 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
     /// The priority of the next key of a lane. Drops stale entries.
     fn peek_priority(&mut self, lane: PriorityQueueLane) -> Option<i32> {
         loop {
-            let entries = match lane {
-                PriorityQueueLane::High => &mut self.high,
-                PriorityQueueLane::Low => &mut self.low,
-            };
+            let entries = &mut self.lanes[lane as usize].heap;
             let LaneEntry {
                 priority: rank,
                 sequence: turn,

@@ -1,7 +1,7 @@
-//! A workqueue: each key at most once, higher priorities first, user changes before
-//! resyncs, with delays and backoff per key.
+//! A workqueue: each key at most once, higher priorities first, changes before new objects and
+//! these before resyncs, with delays and backoff per key.
 //!
-//! Like client-go's `util/workqueue`, with priorities and a second lane: event handlers
+//! Like client-go's `util/workqueue`, with priorities and three lanes: event handlers
 //! and workers add keys, and at most one worker processes a key at a time. Delays need
 //! no separate task: every caller of [`Workqueue::get`] also waits for the next due key.
 
@@ -11,17 +11,20 @@ use std::hash::Hash;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use client::InformerEvent;
 use machinery::backoff::exponential_delay;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::{ControllerName, MeasuredQueue, WorkqueueMetrics, register_queue_age};
-use key_states::{DelayedKey, KeyFailures, KeyState, PriorityQueueLane, WorkqueueState};
+use key_states::{DelayedKey, KeyFailures, KeyState, WorkqueueState};
+pub use lane::PriorityQueueLane;
 
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE_DELAY: Duration = Duration::from_millis(5);
 const MAX_DELAY: Duration = Duration::from_secs(1000);
+
 struct WorkqueueInner<K> {
     state: Mutex<WorkqueueState<K>>,
     notify: Notify,
@@ -70,42 +73,34 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         }))
     }
 
-    /// Enqueues a key for a user's change.
+    /// Enqueues a key for a change.
     pub fn add(&self, key: K) {
         self.insert(key, PriorityQueueLane::High);
     }
 
-    /// Enqueues a key for a resync or an initial list; a later [`Workqueue::add`] moves it
-    /// to the high lane.
+    /// Enqueues a key for a resync; a later [`Workqueue::add`] moves it to the high lane.
     pub fn add_low(&self, key: K) {
         self.insert(key, PriorityQueueLane::Low);
     }
 
-    /// [`Workqueue::add_low`] if `low`, else [`Workqueue::add`].
-    pub fn add_to_lane(&self, key: K, low: bool) {
-        self.insert(
-            key,
-            if low {
-                PriorityQueueLane::Low
-            } else {
-                PriorityQueueLane::High
-            },
-        );
+    /// Enqueues a key for an event of an informer.
+    pub fn add_event(&self, key: K, change: &InformerEvent<'_>) {
+        self.insert(key, PriorityQueueLane::of(change));
+    }
+
+    /// Enqueues a key in a lane, or moves it there from a lower one.
+    pub fn add_to_lane(&self, key: K, lane: PriorityQueueLane) {
+        self.insert(key, lane);
     }
 
     /// Enqueues a key as if it had never failed: its backoff and its delay end. Higher
     /// priorities are handed out first, whatever their lane.
-    pub fn add_without_backoff(&self, key: K, low: bool, rank: i32) {
+    pub fn add_without_backoff(&self, key: K, lane: PriorityQueueLane, rank: i32) {
         let mut state = self.0.state.lock();
         state.due_times.remove(&key);
         if let Some(failing) = state.failures.get_mut(&key) {
             failing.count = 0;
         }
-        let lane = if low {
-            PriorityQueueLane::Low
-        } else {
-            PriorityQueueLane::High
-        };
         if state.add(key, lane, rank, Instant::now()) {
             drop(state);
             self.0.notify.notify_one();
@@ -301,5 +296,6 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
 }
 
 mod key_states;
+mod lane;
 #[cfg(test)]
 mod tests;

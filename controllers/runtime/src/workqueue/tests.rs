@@ -1,8 +1,10 @@
 //! Tests of order, delays and processing of keys.
 
-use super::key_states::{IDLE_CAPACITY_KEYS, MAX_HIGH_STREAK};
+use super::key_states::{IDLE_CAPACITY_KEYS, LANES_FROM_HIGH, MAX_LANE_STREAK};
 use super::*;
+use machinery::Object;
 use proptest::prelude::*;
+use serde_json::json;
 use std::collections::HashSet;
 
 async fn drain(queue: &Workqueue<u32>) -> Vec<u32> {
@@ -32,8 +34,53 @@ async fn changes_overtake_resyncs_but_do_not_starve_them() {
     let order = drain(&queue).await;
     assert_eq!(
         order.iter().position(|k| *k == 1000),
-        Some(MAX_HIGH_STREAK as usize)
+        Some(MAX_LANE_STREAK as usize)
     );
+}
+
+// proves: DET-lanes
+#[test]
+fn an_event_has_the_lane_of_its_kind() {
+    let object = Object::from_value(&json!({"metadata": {"name": "a"}})).unwrap();
+    let present = Some(&object);
+    for (old, new, in_initial_list, lane) in [
+        (None, present, true, PriorityQueueLane::Low),
+        (None, present, false, PriorityQueueLane::Medium),
+        (present, present, false, PriorityQueueLane::High),
+        (present, None, false, PriorityQueueLane::High),
+    ] {
+        let change = InformerEvent {
+            old,
+            new,
+            in_initial_list,
+        };
+        assert_eq!(PriorityQueueLane::of(&change), lane, "{change:?}");
+    }
+}
+
+// proves: DET-lanes
+#[tokio::test]
+async fn changes_overtake_new_objects_but_do_not_starve_them_nor_both_a_resync() {
+    let queue = Workqueue::new();
+    queue.add_low(2000);
+    for key in 1000..1020 {
+        queue.add_to_lane(key, PriorityQueueLane::Medium);
+    }
+    queue.add(1003);
+    for key in 0..40 {
+        queue.add(key);
+    }
+    let mut expected = vec![1003];
+    expected.extend(0..15);
+    expected.push(1000);
+    expected.extend(15..31);
+    expected.push(1001);
+    expected.extend(31..40);
+    expected.push(1002);
+    expected.extend(1004..1017);
+    expected.push(2000);
+    expected.extend(1017..1020);
+    assert_eq!(drain(&queue).await, expected);
 }
 
 // proves: SCH-queue-order
@@ -98,7 +145,7 @@ async fn a_waiter_learns_of_earlier_delays_and_of_the_end() {
 
 proptest! {
     #[test]
-    fn every_added_key_is_handed_out_and_never_twice_at_once(steps in prop::collection::vec((0_u8..4, 0_u32..8), 0..200)) {
+    fn every_added_key_is_handed_out_and_never_twice_at_once(steps in prop::collection::vec((0_u8..5, 0_u32..8), 0..200)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let queue = Workqueue::new();
@@ -107,7 +154,8 @@ proptest! {
                 match step {
                     0 => { queue.add(key); owed.insert(key); }
                     1 => { queue.add_low(key); owed.insert(key); }
-                    2 if !queue.is_empty() => {
+                    2 => { queue.add_to_lane(key, PriorityQueueLane::Medium); owed.insert(key); }
+                    3 if !queue.is_empty() => {
                         let key = queue.get().await.unwrap();
                         assert!(owed.remove(&key) && processing.insert(key));
                     }
@@ -126,15 +174,15 @@ proptest! {
 async fn priorities_go_before_lanes_and_age() {
     let queue = Workqueue::new();
     queue.add(1);
-    queue.add_without_backoff(2, false, 5);
-    queue.add_without_backoff(3, true, 7);
-    queue.add_without_backoff(4, false, 7);
-    queue.add_without_backoff(1, true, 6);
-    queue.add_without_backoff(5, false, -1);
+    queue.add_without_backoff(2, PriorityQueueLane::High, 5);
+    queue.add_without_backoff(3, PriorityQueueLane::Low, 7);
+    queue.add_without_backoff(4, PriorityQueueLane::High, 7);
+    queue.add_without_backoff(1, PriorityQueueLane::Low, 6);
+    queue.add_without_backoff(5, PriorityQueueLane::High, -1);
     assert_eq!(queue.len(), 5);
     assert_eq!(drain(&queue).await, [4, 3, 1, 2, 5]);
     // A lower priority does not go first because it is in the low lane.
-    queue.add_without_backoff(1000, true, -1);
+    queue.add_without_backoff(1000, PriorityQueueLane::Low, -1);
     for key in 0..40 {
         queue.add(key);
     }
@@ -144,7 +192,7 @@ async fn priorities_go_before_lanes_and_age() {
 #[tokio::test(start_paused = true)]
 async fn a_priority_outlives_a_failure_and_a_new_change_ends_it() {
     let queue = Workqueue::with_backoff(Duration::from_secs(1), Duration::from_secs(10));
-    queue.add_without_backoff(1, false, 9);
+    queue.add_without_backoff(1, PriorityQueueLane::High, 9);
     assert_eq!(queue.get().await, Some(1));
     queue.add_rate_limited(1);
     queue.done(&1);
@@ -154,7 +202,7 @@ async fn a_priority_outlives_a_failure_and_a_new_change_ends_it() {
     queue.add_after(1, Duration::from_secs(300));
     queue.done(&1);
     assert_eq!(queue.pending_counts(), [1, 1, 0]);
-    queue.add_without_backoff(1, false, 0);
+    queue.add_without_backoff(1, PriorityQueueLane::High, 0);
     assert_eq!(
         (queue.pending_counts(), queue.num_requeues(&1)),
         ([2, 0, 0], 0)
@@ -166,7 +214,7 @@ async fn a_priority_outlives_a_failure_and_a_new_change_ends_it() {
 async fn the_memory_of_a_burst_is_freed() {
     let queue = Workqueue::new();
     for key in 0..10_000 {
-        queue.add_to_lane(key, key % 2 == 0);
+        queue.add_to_lane(key, LANES_FROM_HIGH[key as usize % 3]);
         // The key has two entries in its lane.
         queue.add(key);
     }
@@ -175,8 +223,9 @@ async fn the_memory_of_a_burst_is_freed() {
         let state = queue.0.state.lock();
         let capacities = [
             state.keys.capacity(),
-            state.low.capacity(),
-            state.high.capacity(),
+            state.lanes[0].heap.capacity(),
+            state.lanes[1].heap.capacity(),
+            state.lanes[2].heap.capacity(),
         ];
         assert!(
             capacities

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use client::{InformerEvent, TaskGroup};
-use flotilla_runtime::{ReconcileAction, run_workers};
+use flotilla_runtime::{PriorityQueueLane, ReconcileAction, run_workers};
 use karmada_api::well_known_keys::{OBSERVED_CAPACITY, REPLICA_PREFERENCE};
 use karmada_api::{KarmadaFeature, ResourceBinding, well_known_keys};
 use machinery::Object;
@@ -117,7 +117,13 @@ impl Scheduler {
         i32::try_from(priority.unwrap_or(0)).unwrap_or(0)
     }
 
-    fn enqueue(&self, object: &Object, cluster_scoped: bool, low: bool, event: QueueIncomingEvent) {
+    fn enqueue(
+        &self,
+        object: &Object,
+        cluster_scoped: bool,
+        lane: PriorityQueueLane,
+        event: QueueIncomingEvent,
+    ) {
         metrics::record_incoming(event);
         let name = object.meta().key();
         let key = SchedulingKey {
@@ -125,7 +131,7 @@ impl Scheduler {
             name,
         };
         self.queue
-            .add_without_backoff(key, low, self.priority(object));
+            .add_without_backoff(key, lane, self.priority(object));
     }
 
     fn on_binding_event(&self, cluster_scoped: bool, change: &InformerEvent<'_>) {
@@ -162,7 +168,7 @@ impl Scheduler {
                 Some(_) => QueueIncomingEvent::Update,
                 None => QueueIncomingEvent::Add,
             };
-            self.enqueue(new, cluster_scoped, change.in_initial_list, event);
+            self.enqueue(new, cluster_scoped, PriorityQueueLane::of(change), event);
         }
     }
 
@@ -221,7 +227,12 @@ impl Scheduler {
                     });
                 }
                 if affected || waiting || newly_served(&binding) {
-                    self.enqueue(&object, cluster_scoped, true, QueueIncomingEvent::Cluster);
+                    self.enqueue(
+                        &object,
+                        cluster_scoped,
+                        PriorityQueueLane::Low,
+                        QueueIncomingEvent::Cluster,
+                    );
                 }
             }
         }

@@ -95,7 +95,7 @@ impl MultiClusterServiceController {
     fn add_event_handlers(&self, queue: &Workqueue<String>) {
         let changed = queue.clone();
         self.owners.add_event_handler(move |change| {
-            changed.add_to_lane(change.key(), change.in_initial_list);
+            changed.add_event(change.key(), change);
         });
         let (changed, owners) = (queue.clone(), self.owners.clone());
         self.services.add_event_handler(move |change| {
@@ -108,7 +108,7 @@ impl MultiClusterServiceController {
             let versions = change.old.into_iter().chain(change.new);
             for work in versions.filter(|w| WorkRole::of(w) == Some(WorkRole::Service)) {
                 if let Some(key) = service_key(work) {
-                    changed.add_to_lane(key, change.in_initial_list);
+                    changed.add_event(key, change);
                 }
             }
         });

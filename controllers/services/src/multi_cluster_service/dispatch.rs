@@ -131,18 +131,17 @@ impl EndpointSliceDispatchController {
     fn add_event_handlers(&self, queue: &Workqueue<DispatchKey>) {
         let changed = queue.clone();
         self.owners.add_event_handler(move |change| {
-            changed.add_to_lane(DispatchKey::Service(change.key()), change.in_initial_list);
+            changed.add_event(DispatchKey::Service(change.key()), change);
         });
         let changed = queue.clone();
         self.works.0.informer.add_event_handler(move |change| {
-            let low = change.in_initial_list;
             for work in change.old.into_iter().chain(change.new) {
                 if let Some(key) = service_key(work) {
-                    changed.add_to_lane(DispatchKey::Service(key), low);
+                    changed.add_event(DispatchKey::Service(key), change);
                 }
             }
             if change.new.is_some_and(is_withdrawn) {
-                changed.add_to_lane(DispatchKey::Withdrawn(change.key()), low);
+                changed.add_event(DispatchKey::Withdrawn(change.key()), change);
             }
         });
         let (changed, owners) = (queue.clone(), self.owners.clone());

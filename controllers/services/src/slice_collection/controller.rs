@@ -66,14 +66,13 @@ impl SliceCollectionController {
         let queue = controller.queue.clone();
         let informer = &controller.works.0.informer;
         informer.add_event_handler(move |change| {
-            let low = change.in_initial_list;
             for work in change.old.into_iter().chain(change.new) {
                 let mut services = exported_services(work);
                 services.extend(collected_service(work));
                 services.extend(provided_service(work));
                 for (namespace, service) in services {
-                    queue.add_to_lane(CollectionKey::Service(namespace.clone(), service), low);
-                    queue.add_to_lane(CollectionKey::Namespace(namespace), low);
+                    queue.add_event(CollectionKey::Service(namespace.clone(), service), change);
+                    queue.add_event(CollectionKey::Namespace(namespace), change);
                 }
             }
         });

@@ -233,7 +233,7 @@ impl BindingStatusController {
             None => self.forget(&key),
             Some(new) => {
                 if self.expectations.satisfy(&key, new) || needs_aggregation(change.old, new) {
-                    self.queue.add_to_lane(key, change.in_initial_list);
+                    self.queue.add_event(key, change);
                 }
             }
         }

@@ -153,7 +153,7 @@ impl WorkStatusController {
                     .new
                     .and_then(|object| owning_work_key(cluster, object))
                 {
-                    queue.add_to_lane(WorkClusterOrKindKey::Work(work), change.in_initial_list);
+                    queue.add_event(WorkClusterOrKindKey::Work(work), change);
                 }
             }));
     }
@@ -195,7 +195,7 @@ impl WorkStatusController {
         let is_expected = self.expectations.satisfy(&key, work);
         if !work.meta().deleting && (is_expected || !self.expectations.is_own_write(&key, work)) {
             self.queue
-                .add_to_lane(WorkClusterOrKindKey::Work(key), change.in_initial_list);
+                .add_event(WorkClusterOrKindKey::Work(key), change);
         }
     }
 

@@ -79,7 +79,7 @@ impl ApplicationFailoverController {
                 .flatten()
                 .any(has_application_failover)
             {
-                wake.add_to_lane(change.key(), change.in_initial_list);
+                wake.add_event(change.key(), change);
             }
         });
         let (wake, of_rollouts) = (queue.clone(), bindings.clone());

@@ -103,9 +103,7 @@ impl AutoFailoverController {
             if let (Some(controller), Some(new)) = (controller.upgrade(), change.new)
                 && controller.may_need_failover(new)
             {
-                controller
-                    .queue
-                    .add_to_lane(change.key(), change.in_initial_list);
+                controller.queue.add_event(change.key(), change);
             }
         });
         for policies in &self.policies {
@@ -211,8 +209,7 @@ impl AutoFailoverController {
             return;
         }
         for binding in self.bindings.by_index(POLICY_INDEX, &change.key()) {
-            self.queue
-                .add_to_lane(binding.meta().key(), change.in_initial_list);
+            self.queue.add_event(binding.meta().key(), change);
         }
     }
 

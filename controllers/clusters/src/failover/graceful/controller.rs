@@ -41,7 +41,7 @@ impl GracefulEvictionController {
         let wake = queue.clone();
         bindings.add_event_handler(move |change| {
             if change.new.is_some_and(has_eviction_tasks) {
-                wake.add_to_lane(change.key(), change.in_initial_list);
+                wake.add_event(change.key(), change);
             }
         });
         run_workers(

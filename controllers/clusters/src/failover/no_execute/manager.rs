@@ -133,7 +133,7 @@ impl NoExecuteTaintManager {
         }
         for binding in self.bindings.scheduled_to(new.name()) {
             let key = (binding.meta().key(), new.name().to_owned());
-            self.enqueue(key, change.in_initial_list);
+            self.enqueue(key, change);
         }
     }
 
@@ -160,14 +160,14 @@ impl NoExecuteTaintManager {
         for target in &view.spec.clusters {
             if self.is_tainted(&target.name) {
                 let key = (new.meta().key(), target.name.clone());
-                self.enqueue(key, change.in_initial_list);
+                self.enqueue(key, change);
             }
         }
     }
 
-    fn enqueue(&self, key: BindingOnCluster, low: bool) {
+    fn enqueue(&self, key: BindingOnCluster, change: &InformerEvent<'_>) {
         self.pending.insert(&key);
-        self.queue.add_to_lane(key, low);
+        self.queue.add_event(key, change);
     }
 
     fn is_tainted(&self, cluster: &str) -> bool {
