@@ -46,6 +46,11 @@ impl<V> Expectation<V> {
     fn is_ahead_of(&self, revision: u64) -> bool {
         self.revision.is_none_or(|written| written > revision)
     }
+
+    /// How much of an interval that begins with the write is left.
+    fn rest_of(&self, interval: Duration) -> Duration {
+        interval.saturating_sub(self.written_at.elapsed())
+    }
 }
 
 /// The last own write of each key, until the key is forgotten.
@@ -165,9 +170,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Expectations<K, V> {
         let Some(entry) = all.get_mut(key) else {
             return ReconcileReadiness::Ready(copy);
         };
-        let rest = self
-            .min_write_interval
-            .saturating_sub(entry.written_at.elapsed());
+        let rest = entry.rest_of(self.min_write_interval);
         if !rest.is_zero() {
             ReconcileReadiness::After(rest)
         } else if entry.is_ahead_of(copy.revision()) {
@@ -176,6 +179,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Expectations<K, V> {
         } else {
             ReconcileReadiness::Ready(copy)
         }
+    }
+
+    /// How much of an interval that began with the last write of a key is left.
+    pub fn rest_of_interval(&self, key: &K, interval: Duration) -> Duration {
+        let all = self.entries.lock(key);
+        all.get(key)
+            .map_or(Duration::ZERO, |entry| entry.rest_of(interval))
     }
 
     /// The informer has a new copy. Returns whether it shows a write that a reconciliation

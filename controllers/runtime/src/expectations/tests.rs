@@ -48,8 +48,11 @@ async fn decisions_wait_for_their_pace_and_for_the_copy() {
     written.expect(&1, &at(5), || Some(at(3)));
     assert!(written.is_own_write(&1, &at(5)) && written.is_ahead_of(&1, &at(4)));
     check(&written, 5, "in 20ms");
+    let rest = |key, interval| written.rest_of_interval(&key, Duration::from_millis(interval));
+    assert_eq!((rest(1, 70).as_millis(), rest(2, 70).as_millis()), (70, 0));
     tokio::time::advance(MIN_WRITE_INTERVAL).await;
     check(&written, 5, "now 5");
+    assert_eq!((rest(1, 70).as_millis(), rest(1, 10).as_millis()), (50, 0));
     assert!(!written.satisfy(&1, &at(5)));
     check(&written, 4, "awaited");
     assert!(!written.satisfy(&1, &at(4)));

@@ -32,7 +32,7 @@ use super::event_filter::{changes_aggregation, needs_aggregation, permanent_ids}
 use super::staged_status::{StagedStatus, has_other_revisions, set_revisions};
 use super::template_aggregation::TemplateAggregation;
 use crate::error::StatusControllersError;
-use crate::write_interval::MIN_WRITE_INTERVAL;
+use crate::write_interval::{MIN_WRITE_INTERVAL, write_interval};
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
@@ -262,6 +262,11 @@ impl BindingStatusController {
             return Ok(ReconcileAction::Done);
         };
         let binding = object.decode::<ResourceBinding>()?;
+        let interval = write_interval(binding.status.aggregated_status.len());
+        let rest = self.expectations.rest_of_interval(key, interval);
+        if !rest.is_zero() {
+            return Ok(ReconcileAction::RequeueAfter(rest));
+        }
         let works = self.works.by_index(WORK_BINDING_INDEX, &id);
         let aggregation = match aggregate(&works, &binding.spec) {
             Ok(aggregation) => aggregation,

@@ -2,6 +2,7 @@
 
 mod interrupted_reports;
 mod staged_templates;
+mod write_intervals;
 
 use std::sync::Arc;
 use std::time::Duration;
