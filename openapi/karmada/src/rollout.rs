@@ -242,10 +242,17 @@ pub struct RolloutStatus {
 /// The replicas that a cluster keeps: as many as it should have, or more while the others have too
 /// few available ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClusterReplicas {
     pub cluster: String,
     pub replicas: i64,
+    /// The revision of a batch; empty if the Work is not divided into batches.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub batch: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub batch_percent: i64,
     /// Since when the cluster has kept more than it should have; empty if it does not.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub since: String,

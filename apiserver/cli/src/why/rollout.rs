@@ -169,6 +169,7 @@ impl RolloutSummary {
                 replicas,
                 since,
                 message,
+                ..
             } = kept;
             format!(
                 "{cluster} keeps {replicas} replicas since {since}, until enough others are available: {message}"

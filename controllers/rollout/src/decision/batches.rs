@@ -10,11 +10,11 @@ use super::step::{RolloutStep, StageHold};
 const PERCENT_OF_ALL: i64 = 100;
 
 /// A percentage of the replicas of each cluster of a stage.
-#[derive(Clone, Copy)]
-struct Batch {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Batch {
     /// From 1.
-    number: i64,
-    percent: i64,
+    pub(super) number: i64,
+    pub(super) percent: i64,
 }
 
 impl RolloutStep<'_> {
@@ -99,7 +99,7 @@ impl ClusterState<'_> {
         self.status.is_divided()
     }
 
-    fn set_batch(&mut self, batch: Batch) {
+    pub(super) fn set_batch(&mut self, batch: Batch) {
         self.status.batch = batch.number;
         self.status.batch_percent = batch.percent;
     }

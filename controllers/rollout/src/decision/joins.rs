@@ -20,14 +20,19 @@ impl RolloutStep<'_> {
         let ended_stages = self.ended_stages();
         let mut joined = Vec::new();
         for target in joining.values() {
-            let has_work = !target.work_revision.is_empty();
+            // One that returns before it has lost its replicas waits for its turn with them.
+            let keeps_work =
+                input.policy.min_available.is_some() && !target.work_revision.is_empty();
             let revision = match self.passes_at_once(target, ended_stages) {
-                // One that returns before it has lost its replicas waits for its turn with them.
-                _ if has_work && input.policy.min_available.is_some() => &target.work_revision,
+                _ if keeps_work => &target.work_revision,
                 true => &goal,
                 false => &self.stable,
             };
             let mut state = ClusterState::joined(target, revision, &goal, now);
+            let batch = keeps_work.then(|| self.batch_of_kept_work(target));
+            if let Some(batch) = batch.flatten() {
+                state.set_batch(batch);
+            }
             state.status.failed = self.departures_of(&target.name).any(|c| c.status.failed);
             joined.push(state);
         }

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use karmada_api::rollout::ClusterReplicas;
+use karmada_api::rollout::{ClusterReplicas, ClusterRolloutStatus};
 use machinery::time;
 
 use super::availability::settled_replicas;
+use super::batches::Batch;
 use super::clusters::api_time;
 use super::earliest;
 use super::input::ObservedTarget;
@@ -25,12 +26,43 @@ pub(super) struct KeptReplicas {
     pub(super) given_up: Vec<String>,
 }
 
+/// The batch of a cluster, and its revision.
+#[derive(Clone, Default)]
+struct RevisionBatch {
+    revision: String,
+    batch: Batch,
+}
+
+impl RevisionBatch {
+    fn of(status: &ClusterRolloutStatus) -> Self {
+        Self {
+            revision: status.revision.clone(),
+            batch: Batch {
+                number: status.batch,
+                percent: status.batch_percent,
+            },
+        }
+    }
+
+    fn recorded(replicas: &ClusterReplicas) -> Option<Self> {
+        (!replicas.revision.is_empty()).then(|| Self {
+            revision: replicas.revision.clone(),
+            batch: Batch {
+                number: replicas.batch,
+                percent: replicas.batch_percent,
+            },
+        })
+    }
+}
+
 /// A cluster with the replicas that it has by the placement, and by the status before.
 struct ReplicaHolder<'a> {
     target: &'a ObservedTarget,
     kept: u64,
     /// Since when it has kept more than it should have, by the status before.
     since: Option<String>,
+    /// `None` if all of its replicas may have its revision.
+    batch: Option<RevisionBatch>,
     /// Available replicas that no change of a revision takes.
     settled: u64,
 }
@@ -51,9 +83,13 @@ impl ReplicaHolder<'_> {
     }
 
     fn entry(&self, replicas: u64, since: String, message: String) -> ClusterReplicas {
+        let RevisionBatch { revision, batch } = self.batch.clone().unwrap_or_default();
         ClusterReplicas {
             cluster: self.target.name.clone(),
             replicas: i64::try_from(replicas).unwrap_or(i64::MAX),
+            revision,
+            batch: batch.number,
+            batch_percent: batch.percent,
             since,
             message,
         }
@@ -107,6 +143,14 @@ impl<'a> RolloutStep<'a> {
         kept
     }
 
+    /// The batch of the Work of a cluster that returns with it.
+    pub(super) fn batch_of_kept_work(&self, target: &ObservedTarget) -> Option<Batch> {
+        let mut recorded = self.input.previous.into_iter().flat_map(|p| &p.replicas);
+        let recorded = recorded.find(|recorded| recorded.cluster == target.name)?;
+        let RevisionBatch { revision, batch } = RevisionBatch::recorded(recorded)?;
+        (revision == target.work_revision).then_some(batch)
+    }
+
     /// The targets and the clusters that are leaving, by name.
     fn replica_holders(&self) -> Vec<ReplicaHolder<'a>> {
         let recorded = self.input.previous.into_iter().flat_map(|p| &p.replicas);
@@ -114,20 +158,31 @@ impl<'a> RolloutStep<'a> {
             recorded.map(|r| (r.cluster.as_str(), r)).collect();
         let staged = self.clusters.iter().filter_map(|cluster| {
             let target = cluster.observed?;
-            Some((target, target.replicas.desired, settled_replicas(cluster)))
+            let batch = cluster
+                .is_divided()
+                .then(|| RevisionBatch::of(&cluster.status));
+            Some((
+                target,
+                target.replicas.desired,
+                settled_replicas(cluster),
+                batch,
+            ))
         });
         // The Work may have more than was decided last, if the cluster left before it followed.
         let leaving = self.input.leaving.iter().map(|target| {
             let replicas = target.replicas.in_manifest.unwrap_or(0);
-            (target, replicas, settled_while_leaving(target))
+            let recorded = recorded.get(target.name.as_str());
+            let batch = recorded.and_then(|recorded| RevisionBatch::recorded(recorded));
+            (target, replicas, settled_while_leaving(target), batch)
         });
-        let holder = |(target, least, settled): (&'a ObservedTarget, u64, u64)| {
+        let holder = |(target, least, settled, batch): (&'a ObservedTarget, u64, u64, _)| {
             let recorded = recorded.get(target.name.as_str());
             let replicas = recorded.map_or(0, |r| u64::try_from(r.replicas).unwrap_or(0));
             ReplicaHolder {
                 target,
                 kept: replicas.max(least),
                 since: recorded.map(|r| r.since.clone()).filter(|s| !s.is_empty()),
+                batch,
                 settled,
             }
         };

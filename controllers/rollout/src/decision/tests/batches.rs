@@ -190,6 +190,36 @@ fn a_newer_revision_begins_with_the_first_batch_and_a_return_has_none() {
     check_batch(&fleet, 0, 100, "");
 }
 
+// proves: ROL-batch-returned
+#[test]
+fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
+    for (target, expected) in [
+        ("2", "Paused: a=2 Soaking, b=1 Pending"),
+        // The new target has forgotten who has left.
+        ("3", "Paused: a=2 Blocked, b=1 Pending"),
+    ] {
+        let mut fleet = fleet_in_batches(json!({"minAvailable": 10}));
+        fleet.change("2");
+        check_batch(&fleet, 1, 10, "");
+        fleet.spec.paused = true;
+        fleet.cluster("b").reachable = false;
+        fleet.run_to_rest();
+        let mut departed = fleet.cluster("a").clone();
+        departed.replicas.desired = 0;
+        fleet.leave("a");
+        fleet.leaving.push(departed);
+        fleet.change(target);
+        let mut returned = fleet.leaving.remove(0);
+        returned.replicas.desired = REPLICAS;
+        fleet.clusters.insert(0, returned);
+        fleet.run_to_rest();
+        fleet.check(expected);
+        let cluster = fleet.status.as_ref().unwrap().cluster("a").unwrap();
+        assert_eq!((cluster.batch, cluster.batch_percent), (1, 10));
+        assert_eq!(fleet.cluster("a").replicas.updated, 1);
+    }
+}
+
 // proves: ROL-batch-policy-changed
 #[test]
 fn changed_batches_apply_from_the_next_one_on() {
