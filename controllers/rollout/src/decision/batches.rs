@@ -5,7 +5,7 @@ use karmada_api::partition::replicas_of_batch;
 
 use super::clusters::ClusterState;
 use super::input::ObservedTarget;
-use super::step::{RolloutStep, StageHold};
+use super::step::{RolloutStep, StageHold, WAITING_FOR_STAGE};
 
 const PERCENT_OF_ALL: i64 = 100;
 
@@ -33,6 +33,7 @@ impl RolloutStep<'_> {
     /// Lets the next batch of each cluster begin whose batch has been healthy for long enough.
     pub(super) fn advance_batches(&mut self) {
         let (goal, now) = (self.goal().to_owned(), self.input.now);
+        let frontier = self.frontier();
         let mut availability = self.availability();
         for i in 0..self.clusters.len() {
             let cluster = &self.clusters[i];
@@ -40,11 +41,16 @@ impl RolloutStep<'_> {
                 continue;
             }
             let (mut hold, mut message) = (self.batch_hold(cluster.stage), String::new());
+            // A template that returns to the revision of a batch begins with the first stage again.
+            if hold.is_none() && cluster.stage > frontier {
+                hold = Some(WAITING_FOR_STAGE);
+            }
             if hold.is_none()
                 && let Some(availability) = &mut availability
-                && let Err(reason) = availability.spend(cluster)
+                && let Err(missing) = availability.spend(cluster)
             {
-                (hold, message) = (Some(StageHold::AwaitingAvailability), reason);
+                hold = Some(StageHold::AwaitingAvailability.reason());
+                message = missing;
             }
             let percent = cluster.status.batch_percent;
             let next = self.next_batch(cluster.stage, percent).unwrap_or(Batch {
@@ -54,8 +60,8 @@ impl RolloutStep<'_> {
             let cluster = &mut self.clusters[i];
             match hold {
                 // The time since which the batch has been healthy stays.
-                Some(hold) => {
-                    hold.reason().clone_into(&mut cluster.status.reason);
+                Some(reason) => {
+                    reason.clone_into(&mut cluster.status.reason);
                     cluster.status.message = message;
                 }
                 None => {
@@ -67,10 +73,10 @@ impl RolloutStep<'_> {
     }
 
     /// Why no batch of a stage begins. A stage that has begun needs no approval any more.
-    fn batch_hold(&self, stage: usize) -> Option<StageHold> {
+    fn batch_hold(&self, stage: usize) -> Option<&'static str> {
         let hold = self.hold(stage)?;
         let holds = matches!(hold, StageHold::Paused | StageHold::FailureBudgetExceeded);
-        holds.then_some(hold)
+        holds.then(|| hold.reason())
     }
 
     /// The first batch of a stage with more than a percentage of the replicas. A stage without

@@ -17,6 +17,9 @@ use super::windows::{self, WindowState, window_state};
 pub(crate) const NO_PROMETHEUS: &str =
     "the query names no Service, and the control plane has no --rollout-prometheus-url";
 
+/// The reason of a cluster whose stage has not begun.
+pub(super) const WAITING_FOR_STAGE: &str = "WaitingForStage";
+
 /// Why the Job of a stage has not run.
 pub(super) const NO_CLUSTER: &str = "no cluster of the stage is done, in which its Job could run";
 
@@ -333,7 +336,7 @@ impl<'a> RolloutStep<'a> {
                 continue;
             }
             if self.clusters[i].stage != frontier {
-                self.clusters[i].wait(RolloutPhase::Pending, "WaitingForStage", now);
+                self.clusters[i].wait(RolloutPhase::Pending, WAITING_FOR_STAGE, now);
             } else if let Some(hold) = hold {
                 self.clusters[i].wait(RolloutPhase::Blocked, hold.reason(), now);
                 self.clusters[i].status.message = hold.message();

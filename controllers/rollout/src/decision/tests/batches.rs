@@ -190,6 +190,30 @@ fn a_newer_revision_begins_with_the_first_batch_and_a_return_has_none() {
     check_batch(&fleet, 0, 100, "");
 }
 
+// proves: ROL-batch-held
+#[test]
+fn no_batch_begins_before_the_earlier_stages_have_ended() {
+    let gates = json!({"healthyFor": "1m"});
+    let stages = json!([{"name": "whole", "gates": gates},
+        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s"}}]);
+    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)]);
+    fleet.change("2");
+    fleet.pass(60);
+    check_batch(&fleet, 1, 10, "");
+    // A newer revision begins, and the template returns to the one of the batch.
+    fleet.change("3");
+    fleet.check("Progressing: b=3 Soaking, a=2 Pending");
+    fleet.change("2");
+    fleet.pass(59);
+    fleet.check("Progressing: b=2 Soaking, a=2 Soaking");
+    check_batch(&fleet, 1, 10, "WaitingForStage");
+    fleet.pass(1);
+    fleet.check("Progressing: b=2 Done, a=2 Soaking");
+    check_batch(&fleet, 2, 100, "");
+    fleet.pass(20);
+    fleet.check("Completed: b=2 Done, a=2 Done");
+}
+
 // proves: ROL-batch-returned
 #[test]
 fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
