@@ -15,6 +15,7 @@ use flotilla_runtime::{
 };
 use interpreter::ResourceInterpreter;
 use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX, index_keys};
+use karmada_api::names::binding_name;
 use karmada_api::partition::partition_path;
 use karmada_api::resources::BINDINGS;
 use karmada_api::rollout::{ROLLOUT_FINALIZER, ROLLOUTS, RolloutStatus};
@@ -159,8 +160,26 @@ impl RolloutController {
                 queue.add(change.key());
             }
         });
+        self.follow_labels();
         self.follow_policies(tasks);
         self.follow_clusters(tasks);
+    }
+
+    /// Enqueues the Rollout of a template whose labels change: by them policies select it, and if none does
+    /// any more, its binding is not written.
+    fn follow_labels(&self) {
+        let (queue, rollouts) = (self.resolver.queue.clone(), self.resolver.rollouts.clone());
+        self.templates.add_template_handler(move |mapping, change| {
+            if let (Some(old), Some(new)) = (change.old, change.new)
+                && old.meta().labels != new.meta().labels
+            {
+                let binding = binding_name(&mapping.gvk.kind, new.name());
+                let key = format!("{}/{binding}", new.namespace());
+                if rollouts.get_by_key(&key).is_some() {
+                    queue.add(key);
+                }
+            }
+        });
     }
 
     /// Enqueues the bindings of the kinds that a changed policy selects, or has selected.

@@ -129,7 +129,7 @@ impl RolloutsSummary {
         }
         let Some(policy) = policy else { return };
         let failed = clusters().filter(|c| c.counts_as_failed()).count();
-        let budget = failure_budget(policy, status.budget_base());
+        let budget = failure_budget(policy, status.budget_base);
         let used = failed as f64 / (budget as f64 + 1.0);
         self.budget_used = self.budget_used.max(used);
         for stage in &status.stages {

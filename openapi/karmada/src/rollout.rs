@@ -215,9 +215,9 @@ pub struct RolloutStatus {
     /// Whether the template has been in a cluster: the stable revision is one to return to.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub placed: bool,
-    /// How many clusters there were when the target revision became the target.
+    /// Of how many clusters a percentage of the failure budget is.
     #[serde(skip_serializing_if = "is_zero")]
-    pub clusters_at_start: i64,
+    pub budget_base: i64,
     /// The number of the last retry or abort that was decided.
     #[serde(skip_serializing_if = "is_zero")]
     pub handled_request: i64,
@@ -276,13 +276,6 @@ impl StageRolloutStatus {
     pub fn has_lost_clusters(&self) -> bool {
         have_left_before_end(self.clusters.iter())
     }
-}
-
-/// The number of clusters of which a percentage of the failure budget is: those that are there, and the ones
-/// that have failed and left, whose failures count, as far as no other cluster has taken their place.
-pub fn budget_base(present: usize, failed_and_left: usize, at_start: i64) -> usize {
-    let at_start = usize::try_from(at_start).unwrap_or(0);
-    present.max(at_start).min(present + failed_and_left)
 }
 
 /// Whether clusters, of which there is one at least, have left, and none after its part of the stage
@@ -439,15 +432,6 @@ impl RolloutStatus {
     pub fn cluster(&self, name: &str) -> Option<&ClusterRolloutStatus> {
         let mut clusters = self.stages.iter().flat_map(|stage| &stage.clusters);
         clusters.find(|c| c.name == name && c.phase != RolloutPhase::Skipped)
-    }
-
-    /// The number of clusters of which a percentage of the failure budget is.
-    pub fn budget_base(&self) -> usize {
-        let clusters = self.stages.iter().flat_map(|stage| &stage.clusters);
-        let (left, present): (Vec<_>, Vec<_>) =
-            clusters.partition(|c| c.phase == RolloutPhase::Skipped);
-        let failed = left.iter().filter(|c| c.failed).count();
-        budget_base(present.len(), failed, self.clusters_at_start)
     }
 }
 

@@ -1,10 +1,16 @@
 //! Staged templates: which revision each Work is made from.
 
+use std::time::Duration;
+
 use client::{Api, DeleteOptions, ResourcePath};
 use controller_context::{WorkHealth, set_derived_conditions};
+use controller_testing::{deployment, policy};
 use karmada_api::binding::Condition;
-use karmada_api::resources::{OVERRIDES, WORKS};
-use karmada_api::rollout::{REVISION, ROLLOUT_POLICIES, ROLLOUTS, UNSTAGED};
+use karmada_api::resources::{CLUSTER_POLICIES, OVERRIDES, WORKS};
+use karmada_api::rollout::{
+    CLUSTER_ROLLOUT_POLICIES, REVISION, ROLLOUT_POLICIES, ROLLOUTS, UNSTAGED,
+};
+use karmada_api::well_known_keys::CLUSTER_POLICY_ID;
 use machinery::Gvr;
 use machinery::time::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -265,6 +271,44 @@ async fn a_template_without_a_policy_is_not_staged() {
     plane.tasks.stop().await;
 }
 
+// proves: ROL-unselected
+#[tokio::test]
+async fn a_template_that_loses_the_label_by_which_all_its_policies_select_it_is_not_staged() {
+    let selector = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
+        "labelSelector": {"matchLabels": {"staged": "yes"}}}]);
+    let plane = PropagationFixture::new();
+    let mut template = deployment("web");
+    template["metadata"]["labels"] = json!({"staged": "yes"});
+    plane.control_plane.seed(&DEPLOYMENTS, template);
+    let mut propagation = policy(json!({"resourceSelectors": selector}));
+    propagation["kind"] = "ClusterPropagationPolicy".into();
+    propagation["metadata"] =
+        json!({"name": "p", "generation": 1, "labels": {CLUSTER_POLICY_ID: "id"}});
+    plane.control_plane.seed(&CLUSTER_POLICIES, propagation);
+    let mut staging = rollout_policy();
+    staging["kind"] = "ClusterRolloutPolicy".into();
+    staging["metadata"] = json!({"name": "p", "generation": 1});
+    staging["spec"]["resourceSelectors"] = selector;
+    plane.control_plane.seed(&CLUSTER_ROLLOUT_POLICIES, staging);
+    let plane = plane.started().await;
+    plane.complete().await;
+    plane.set_image("nginx:2").await;
+    plane.wait_for_images("nginx:2", "nginx:1").await;
+    // Nothing else is on its way that would have the Rollout looked at.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    plane.edit(&DEPLOYMENTS, "web", |web| {
+        web["metadata"]["labels"]
+            .as_object_mut()
+            .unwrap()
+            .remove("staged");
+    });
+    wait_until("the Rollout is gone", || {
+        plane.control_plane.list_objects(&ROLLOUTS).is_empty()
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
 /// A version of a policy with one stage, in which both members soak.
 fn soaking_policy(generation: i64, healthy_for: &str) -> Value {
     let mut policy = rollout_policy();
@@ -352,7 +396,7 @@ async fn a_restart_writes_nothing() {
     plane.tasks.stop().await;
     plane.control_plane.clear_writes();
     plane.start().await;
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let writes = plane.control_plane.writes();
     let is_of_rollout = |resource: &Gvr| [&ROLLOUTS, &REVISIONS, &WORKS].contains(&resource);
     let mut of_rollout = writes.iter().filter(|write| is_of_rollout(&write.resource));

@@ -4,8 +4,9 @@ use karmada_api::rollout::RolloutPolicySpec;
 use serde_json::Value;
 
 /// How many clusters may fail; a percentage is of `base` clusters.
-pub(crate) fn failure_budget(policy: &RolloutPolicySpec, base: usize) -> usize {
+pub(crate) fn failure_budget(policy: &RolloutPolicySpec, base: i64) -> usize {
     let budget = policy.failure_budget.as_ref();
+    let base = usize::try_from(base).unwrap_or(0);
     budget.map_or(0, |budget| amount_rounded_down(budget, base))
 }
 

@@ -22,7 +22,7 @@ impl<'a> Departures<'a> {
         let policy = input.policy;
         let clusters = previous.stages.iter().flat_map(|stage| &stage.clusters);
         let failed = clusters.filter(|c| c.counts_as_failed()).count();
-        let budget = failure_budget(policy, previous.budget_base());
+        let budget = failure_budget(policy, previous.budget_base);
         let continues = policy.on_failure == ON_FAILURE_CONTINUE;
         Self {
             policy,

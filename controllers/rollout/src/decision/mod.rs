@@ -11,6 +11,7 @@
 mod amounts;
 mod availability;
 mod batches;
+mod budget;
 mod clusters;
 mod departures;
 mod input;

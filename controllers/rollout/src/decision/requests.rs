@@ -62,8 +62,8 @@ impl RolloutStep<'_> {
                 }
             }
         }
+        self.forget_failures();
         for cluster in &mut self.clusters {
-            cluster.status.failed = false;
             if cluster.has(target) && cluster.status.phase == RolloutPhase::Failed {
                 cluster.assign(target, now);
             }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karmada_api::rollout::{
     ON_FAILURE_CONTINUE, REMAINING_STAGE, RolloutPhase, RolloutStage, StageApproval, StageJobState,
-    StageJobStatus, budget_base,
+    StageJobStatus,
 };
 
-use super::amounts::{amount_rounded_up, failure_budget};
+use super::amounts::amount_rounded_up;
+use super::budget::{next_budget_base, number_of_targets};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
 use super::windows::{self, WindowState, window_state};
@@ -75,10 +76,6 @@ impl StageHold {
     }
 }
 
-fn number_of_targets(input: &DecisionInput<'_>) -> i64 {
-    i64::try_from(input.targets.len()).unwrap_or(i64::MAX)
-}
-
 /// A step that is being decided.
 pub(super) struct RolloutStep<'a> {
     pub(super) input: DecisionInput<'a>,
@@ -88,8 +85,8 @@ pub(super) struct RolloutStep<'a> {
     pub(super) rejected: String,
     /// Whether the template has been in a cluster.
     pub(super) was_placed: bool,
-    /// How many clusters there were when the target became the target.
-    pub(super) clusters_at_start: i64,
+    /// Of how many clusters a percentage of the failure budget is.
+    pub(super) budget_base: i64,
     /// By stage, then by name.
     pub(super) clusters: Vec<ClusterState<'a>>,
     /// By stage of the policy.
@@ -123,10 +120,7 @@ impl<'a> RolloutStep<'a> {
                 false => previous.rejected_revision.clone(),
             },
             was_placed: previous.placed,
-            clusters_at_start: match is_new {
-                true => number_of_targets(&input),
-                false => previous.clusters_at_start,
-            },
+            budget_base: number_of_targets(&input),
             clusters: carried_over(&input, previous),
             jobs: Self::carried_over_jobs(&input, previous),
             started_jobs: previous.started_jobs,
@@ -137,6 +131,9 @@ impl<'a> RolloutStep<'a> {
             }
         }
         step.join_clusters();
+        if !is_new {
+            step.budget_base = next_budget_base(previous, &step);
+        }
         step
     }
 
@@ -167,7 +164,7 @@ impl<'a> RolloutStep<'a> {
             former: String::new(),
             rejected: String::new(),
             was_placed: false,
-            clusters_at_start: number_of_targets(&input),
+            budget_base: number_of_targets(&input),
             clusters,
             jobs: vec![None; input.policy.stages.len()],
             started_jobs: 0,
@@ -219,24 +216,6 @@ impl<'a> RolloutStep<'a> {
                 cluster.observe(&goal, &gates, self.input.now);
             }
         }
-    }
-
-    pub(super) fn failed(&self) -> usize {
-        let failed = |c: &&ClusterState<'_>| c.status.counts_as_failed();
-        self.clusters.iter().filter(failed).count()
-    }
-
-    pub(super) fn exceeds_budget(&self) -> bool {
-        let left = self.clusters.iter().filter(|c| c.observed.is_none());
-        let failed_and_left = left.filter(|c| c.status.failed).count();
-        let present = self.input.targets.len();
-        let base = budget_base(present, failed_and_left, self.clusters_at_start);
-        self.failed() > failure_budget(self.input.policy, base)
-    }
-
-    /// Whether failures let no further cluster begin.
-    pub(super) fn is_held_by_failures(&self) -> bool {
-        self.exceeds_budget() && self.input.policy.on_failure != ON_FAILURE_CONTINUE
     }
 
     /// The first stage that has not ended; the number of stages if all have.
@@ -360,9 +339,7 @@ impl<'a> RolloutStep<'a> {
     /// Rejects the target: the clusters return to the stable revision.
     pub(super) fn reject(&mut self) {
         self.input.target.clone_into(&mut self.rejected);
-        for cluster in &mut self.clusters {
-            cluster.status.failed = false;
-        }
+        self.forget_failures();
     }
 
     /// Makes the target the stable revision once it has gone through all stages. While a template is

@@ -163,7 +163,7 @@ impl RolloutStep<'_> {
             conditions,
             stages: self.stages(&goal),
             started_jobs: self.started_jobs,
-            clusters_at_start: self.clusters_at_start,
+            budget_base: self.budget_base,
             placed: self.was_placed || is_somewhere,
             stable_revision: self.stable,
             former_revision: self.former,

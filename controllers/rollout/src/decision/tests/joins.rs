@@ -300,6 +300,73 @@ fn a_percentage_of_the_budget_is_also_of_those_that_have_failed_and_left() {
     fleet.check("FailureBudgetExceeded: a=2 Skipped, b=1 Blocked, c=1 Blocked");
 }
 
+// proves: ROL-failed-left
+#[test]
+fn failed_clusters_and_those_in_their_place_count_once_in_a_percentage() {
+    let held = |base: i64, fleet: &Fleet| {
+        let status = fleet.status.as_ref().unwrap();
+        assert_eq!(
+            (&*status.state, status.budget_base),
+            ("FailureBudgetExceeded", base)
+        );
+    };
+    let fleet_in = |budget: &str, names: &[&str]| {
+        let stage = json!({"name": "all", "maxConcurrency": 1});
+        let policy = json!({"stages": [stage], "progressDeadline": "10m", "failureBudget": budget});
+        let clusters: Vec<(&str, usize)> = names.iter().map(|name| (*name, 0)).collect();
+        let mut fleet = Fleet::new(policy, &clusters);
+        for name in ["a", "b", "c", "d", "e"] {
+            fleet.broken.insert((name.into(), "2".into()));
+        }
+        fleet
+    };
+    // A healthy cluster that has left leaves no room for one that takes the place of a failed one.
+    let mut fleet = fleet_in("34%", &["a", "b", "c"]);
+    fleet.change("2");
+    fleet.leave("c");
+    fleet.pass(600);
+    held(2, &fleet);
+    fleet.leave("a");
+    fleet.run_to_rest();
+    fleet.join("d", 0);
+    fleet.run_to_rest();
+    held(2, &fleet);
+    // Nor do several, which come back one after the other.
+    let mut fleet = fleet_in("80%", &["a", "b", "c", "d", "e"]);
+    fleet.change("2");
+    for name in ["b", "c", "d", "e"] {
+        fleet.leave(name);
+    }
+    fleet.pass(600);
+    held(1, &fleet);
+    fleet.leave("a");
+    fleet.run_to_rest();
+    fleet.join("b", 0);
+    fleet.run_to_rest();
+    held(1, &fleet);
+    // One that has failed counts after it has left, also among those that have joined since the start.
+    let mut fleet = fleet_in("25%", &["a", "b"]);
+    fleet.broken.retain(|(name, _)| name == "a");
+    fleet.change("2");
+    fleet.join("c", 0);
+    fleet.join("d", 0);
+    fleet.pass(600);
+    fleet.leave("a");
+    fleet.pass(600);
+    fleet.check("Completed: b=2 Done, c=2 Done, d=2 Done");
+    // Until a retry it is one of those of which the percentage is.
+    let mut fleet = fleet_in("50%", &["a", "b", "c"]);
+    fleet.change("2");
+    fleet.pass(600);
+    fleet.leave("a");
+    fleet.pass(600);
+    held(3, &fleet);
+    fleet.retry();
+    fleet.run_to_rest();
+    let status = fleet.status.as_ref().unwrap();
+    assert_eq!((&*status.state, status.budget_base), ("Progressing", 2));
+}
+
 // proves: ROL-lost-stage
 #[test]
 fn a_lost_last_stage_is_the_one_that_waits() {
