@@ -38,7 +38,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(30);
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Tokens that are shown to the control plane at once; others wait in their order.
 const MAX_LOGINS: usize = 8;
-/// How long a token that gets no console keeps its turn, so that at most eight are tried in a second.
+/// How long a token that gets no console waits for its answer, so that a connection tries one in a second.
 const FAILURE_DELAY: Duration = Duration::from_secs(1);
 
 /// Connects to the control plane as the user of a token.
@@ -127,10 +127,11 @@ impl ConsoleUsers {
             return user;
         }
         let usage = self.verify(token).await;
+        drop(turn);
+        // Not in its turn, for which users with a good token would wait.
         if usage.is_err() {
             tokio::time::sleep(FAILURE_DELAY).await;
         }
-        drop(turn);
         let usage = usage?;
         usage.console().inventory.wait_for_first_lists().await;
         Ok(usage)
