@@ -26,6 +26,9 @@ pub(crate) mod simulated_member;
 /// The search and the global proxy.
 mod search;
 
+/// The fleet tree.
+mod fleet_tree;
+
 /// The fleet view.
 mod fleet_view;
 

@@ -1,5 +1,5 @@
 //! The tree of a template over the fleet view, drawn as tools of trees do it: they list every kind that
-//! is discovered, and follow the uids of owners (`kubectl tree`; Argo CD also watches every kind).
+//! is discovered, and follow the uids of owners (`kubectl tree`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,11 +17,20 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const DEPLOYMENTS_PATH: &str = "/fleet/apis/apps/v1/namespaces";
 
 /// A resource of the discovery.
-struct DiscoveredResource {
+#[derive(Clone)]
+pub(crate) struct DiscoveredResource {
     /// Of all its objects.
-    path: String,
-    is_of_kubernetes: bool,
+    pub(crate) path: String,
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) is_of_kubernetes: bool,
     verbs: Vec<String>,
+}
+
+impl DiscoveredResource {
+    pub(crate) fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|allowed| allowed == verb)
+    }
 }
 
 /// The objects of a fleet by the uid of an owner.
@@ -50,12 +59,17 @@ impl OwnedObjects {
     }
 }
 
-/// The resources in the preferred versions of their groups.
-async fn discover(client: &HttpTestClient) -> Vec<DiscoveredResource> {
+/// The resources below a path in the preferred versions of their groups.
+pub(crate) async fn discover(client: &HttpTestClient, base: &str) -> Vec<DiscoveredResource> {
     let mut resources = Vec::new();
-    for root in ["/fleet/api", "/fleet/apis"] {
-        let request = HttpTestRequest::new(Method::GET, root).header("accept", AGGREGATED);
+    for root in [format!("{base}/api"), format!("{base}/apis")] {
+        let accept = format!("{AGGREGATED},application/json");
+        let request = HttpTestRequest::new(Method::GET, &root).header("accept", &accept);
         let document = client.call(request).await.json();
+        if document["kind"] != "APIGroupDiscoveryList" {
+            discover_each(client, &root, &document, &mut resources).await;
+            continue;
+        }
         for group in document["items"].as_array().unwrap() {
             let name = group["metadata"]["name"].as_str().unwrap();
             let version = &group["versions"][0];
@@ -68,6 +82,11 @@ async fn discover(client: &HttpTestClient) -> Vec<DiscoveredResource> {
                 let verbs = resource["verbs"].as_array().unwrap().iter();
                 resources.push(DiscoveredResource {
                     path: format!("{prefix}/{}", resource["resource"].as_str().unwrap()),
+                    group: name.to_owned(),
+                    kind: resource["responseKind"]["kind"]
+                        .as_str()
+                        .unwrap()
+                        .to_owned(),
                     is_of_kubernetes: !name.contains('.') || name.ends_with(".k8s.io"),
                     verbs: verbs
                         .map(|verb| verb.as_str().unwrap().to_owned())
@@ -79,8 +98,45 @@ async fn discover(client: &HttpTestClient) -> Vec<DiscoveredResource> {
     resources
 }
 
+/// The same of an API server without aggregated documents: one document of each group.
+async fn discover_each(
+    client: &HttpTestClient,
+    root: &str,
+    document: &Value,
+    resources: &mut Vec<DiscoveredResource>,
+) {
+    let groups = document["groups"].as_array().into_iter().flatten();
+    let groups = groups.map(|group| {
+        let version = group["preferredVersion"]["groupVersion"].as_str().unwrap();
+        (group["name"].as_str().unwrap(), version)
+    });
+    let core = document["versions"].as_array().into_iter().flatten();
+    let core = core.map(|version| ("", version.as_str().unwrap()));
+    for (group, version) in groups.chain(core) {
+        let prefix = format!("{root}/{version}");
+        let document = client.get(&prefix).await.json();
+        let described = document["resources"].as_array().unwrap().iter();
+        let name = |resource: &Value| resource["name"].as_str().unwrap().to_owned();
+        for resource in described.filter(|resource| !name(resource).contains('/')) {
+            let verbs = resource["verbs"].as_array().unwrap().iter();
+            resources.push(DiscoveredResource {
+                path: format!("{prefix}/{}", name(resource)),
+                group: group.to_owned(),
+                kind: resource["kind"].as_str().unwrap().to_owned(),
+                is_of_kubernetes: !group.contains('.') || group.ends_with(".k8s.io"),
+                verbs: verbs
+                    .map(|verb| verb.as_str().unwrap().to_owned())
+                    .collect(),
+            });
+        }
+    }
+}
+
 /// The objects of a list in pages; their kind is that of the list.
-async fn list(client: &HttpTestClient, path: &str) -> Result<(Vec<Value>, String), String> {
+pub(crate) async fn list(
+    client: &HttpTestClient,
+    path: &str,
+) -> Result<(Vec<Value>, String), String> {
     let mut objects = Vec::new();
     let mut token = String::new();
     loop {
@@ -89,7 +145,9 @@ async fn list(client: &HttpTestClient, path: &str) -> Result<(Vec<Value>, String
         if page.code != 200 {
             return Err(format!("{path}: {document}"));
         }
-        if let Some(warning) = page.headers.get("warning") {
+        // Others are those of an old version of a kind.
+        let mut warnings = page.headers.get_all("warning").iter();
+        if let Some(warning) = warnings.find(|w| w.to_str().unwrap().contains("cluster(")) {
             return Err(format!("{path}: {warning:?}"));
         }
         objects.extend(document["items"].as_array().unwrap().iter().cloned());
@@ -114,7 +172,7 @@ async fn list_all(client: &HttpTestClient, resource: &DiscoveredResource) -> Vec
             Err(_) => return !resource.is_of_kubernetes,
         };
         listed.replace(objects);
-        if !resource.verbs.iter().any(|verb| verb == "watch") {
+        if !resource.allows("watch") {
             return true;
         }
         let watch = format!("{path}?watch=1&resourceVersion={version}");
@@ -146,9 +204,8 @@ async fn a_template_owns_a_tree_that_ends_in_the_pods_of_each_member() {
     })
     .await;
 
-    let resources = discover(&client).await;
-    let listable = resources.iter();
-    let listable = listable.filter(|r| r.verbs.iter().any(|verb| verb == "list"));
+    let resources = discover(&client, "/fleet").await;
+    let listable = resources.iter().filter(|resource| resource.allows("list"));
     let lists = join_all(listable.map(|resource| list_all(&client, resource))).await;
     assert!(lists.len() > 30, "{}", lists.len());
     let mut owned = OwnedObjects::default();

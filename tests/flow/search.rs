@@ -43,7 +43,7 @@ impl WatchLines {
     }
 
     /// The next event; `None` if the watch has ended.
-    async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 let line = self.buffer.split_to(end);

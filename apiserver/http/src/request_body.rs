@@ -43,6 +43,10 @@ const WAITING_BYTES: usize = 16 * 1024;
 /// The bytes of a tree for each byte of protobuf, at most and roughly: the decoder bounds the values.
 const PROTOBUF_TREE_FACTOR: usize = 16;
 
+/// The extension of a request whose body a proxy of this server has read and replaced.
+#[derive(Clone)]
+pub(crate) struct ReplacedBody(pub(crate) Bytes);
+
 /// The bytes of a body, and the memory charged for them and for what they are decoded to.
 pub(crate) struct ChargedRequestBody {
     bytes: Vec<u8>,

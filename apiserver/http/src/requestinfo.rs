@@ -16,7 +16,9 @@ const MAX_SEGMENTS: usize = 64;
 
 /// The first segment of the paths of the fleet view, an alias of a global proxy of this name.
 pub(crate) const FLEET_VIEW: &str = "fleet";
-/// The path that the paths of the fleet view are authorized as.
+/// The same of the fleet tree, which is the fleet view with the objects of the control plane.
+pub(crate) const FLEET_TREE: &str = "fleet-tree";
+/// The path that the paths of the fleet view and the fleet tree are authorized as.
 const FLEET_VIEW_PATH: &str = "/fleet";
 
 /// The attributes of a request (kube-apiserver's `RequestInfo`).
@@ -28,7 +30,7 @@ pub(crate) struct RequestInfo {
     pub(crate) resource: Option<RequestedResource>,
     /// The path as received for a resource; otherwise decoded and without empty segments.
     pub(crate) path: String,
-    /// Whether the path is that of the fleet view. The right to it is one to a path, which gives
+    /// Whether the path is that of the fleet view or the fleet tree. The right to it is one to a path, which gives
     /// nothing else: the rights in the members decide what is read.
     pub(crate) is_fleet_view: bool,
 }
@@ -234,7 +236,7 @@ pub(crate) fn parse_request(
             verb,
             resource: Some(resource),
             path: path.to_owned(),
-            is_fleet_view: raw.first() == Some(&FLEET_VIEW),
+            is_fleet_view: fleet_view_name(&raw).is_some(),
         }),
         None => {
             let mut decoded = String::with_capacity(path.len());
@@ -256,17 +258,30 @@ pub(crate) fn parse_request(
 }
 
 fn is_resource_prefix(raw: &[&str]) -> bool {
-    matches!(raw.first(), Some(&("api" | "apis" | FLEET_VIEW)))
+    matches!(
+        raw.first(),
+        Some(&("api" | "apis" | FLEET_VIEW | FLEET_TREE))
+    )
 }
 
-/// The request of the global proxy for which a path of the fleet view stands.
-fn fleet_view_request(method: &Method, path: &str) -> (&'static str, RequestedResource) {
+/// The name of the global proxy for which a path stands.
+fn fleet_view_name(raw: &[&str]) -> Option<&'static str> {
+    let names = [FLEET_VIEW, FLEET_TREE];
+    names.into_iter().find(|name| raw.first() == Some(name))
+}
+
+/// The request of the global proxy of a name for which a path stands.
+fn fleet_view_request(
+    method: &Method,
+    path: &str,
+    name: &str,
+) -> (&'static str, RequestedResource) {
     let requested = RequestedResource {
         group: "search.karmada.io".to_owned(),
         version: "v1alpha1".to_owned(),
         resource: "proxying".to_owned(),
         subresource: "proxy".to_owned(),
-        name: FLEET_VIEW.to_owned(),
+        name: name.to_owned(),
         has_name: true,
         subpath: path_after(path, 1),
         ..RequestedResource::default()
@@ -280,11 +295,13 @@ fn parse_resource(
     raw: &[&str],
     query: &QueryParams,
 ) -> Result<Option<(&'static str, RequestedResource)>, Status> {
+    if let Some(name) = fleet_view_name(raw) {
+        return Ok(Some(fleet_view_request(method, path, name)));
+    }
     // Number of path segments before the version.
     let skip = match raw.first() {
         Some(&"api") if raw.len() >= 3 => 1,
         Some(&"apis") if raw.len() >= 4 => 2,
-        Some(&FLEET_VIEW) => return Ok(Some(fleet_view_request(method, path))),
         _ => return Ok(None),
     };
     let mut requested = RequestedResource {
@@ -402,7 +419,7 @@ mod tests {
         }
     }
 
-    // proves: FLV-paths
+    // proves: FLV-paths, FLT-paths
     #[test]
     fn paths_of_the_fleet_view_are_those_of_a_global_proxy() {
         for (url, expected) in [
@@ -414,13 +431,19 @@ mod tests {
                 "//fleet/",
                 "get search.karmada.io/v1alpha1/proxying/proxy ns= name=fleet/",
             ),
+            (
+                "/fleet-tree/api",
+                "get search.karmada.io/v1alpha1/proxying/proxy ns= name=fleet-tree/api",
+            ),
             ("/fleets/api/v1/pods", "get /fleets/api/v1/pods"),
         ] {
             assert_eq!(show(Method::GET, url), expected, "{url}");
         }
-        let info = parse_request(&Method::GET, "/fleet/api", &QueryParams::parse(None)).unwrap();
-        let target = info.authorization_attributes();
-        assert_eq!(target, AuthorizationTarget::NonResource("/fleet"));
+        for path in ["/fleet/api", "/fleet-tree/api"] {
+            let info = parse_request(&Method::GET, path, &QueryParams::parse(None)).unwrap();
+            let target = info.authorization_attributes();
+            assert_eq!(target, AuthorizationTarget::NonResource("/fleet"));
+        }
     }
 
     #[test]

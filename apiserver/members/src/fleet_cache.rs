@@ -13,6 +13,17 @@ use sha2::{Digest, Sha256};
 
 use crate::member_resource_cache::MemberResourceCache;
 
+/// The name of the control plane beside those of the members, where its own objects are read with theirs.
+/// No Cluster has it.
+pub const CONTROL_PLANE: &str = "@control-plane";
+
+/// The servers whose objects are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FleetSources {
+    Members,
+    MembersAndControlPlane,
+}
+
 /// The names of the resources that one member serves by its API enablements, by `groupVersion`.
 pub type ServedResources = BTreeMap<String, BTreeSet<String>>;
 
@@ -27,8 +38,13 @@ pub trait FleetCache: Send + Sync + 'static {
 
     /// The resource, cached from now on until nobody has read it for some time. It waits for members
     /// whose objects are not read yet, but not long. 404 if no member serves the resource, 429 if
-    /// too many others are read.
-    async fn resource(&self, resource: &Gvr) -> Result<Arc<dyn FleetResource>, Status>;
+    /// too many others are read. The control plane is left out if it does not list and watch the
+    /// resource.
+    async fn resource(
+        &self,
+        resource: &Gvr,
+        sources: FleetSources,
+    ) -> Result<Arc<dyn FleetResource>, Status>;
 
     /// The resourceVersion that an object has in its member; `None` if the text does not stand
     /// for resourceVersions of members.

@@ -45,7 +45,10 @@ pub use cluster_proxy::{ClusterProxyBackends, ClusterProxyError, ControlPlanePer
 pub use cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 pub use concurrency_limit::ConcurrencyLimitedApi;
 pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
-pub use fleet_cache::{FleetCache, FleetResource, RestrictedMembers, ServedResources, fleet_uid};
+pub use fleet_cache::{
+    CONTROL_PLANE, FleetCache, FleetResource, FleetSources, RestrictedMembers, ServedResources,
+    fleet_uid,
+};
 pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
 pub use member_resource_cache::{

@@ -132,6 +132,13 @@ impl RestMapper {
         self.discovery.load().by_kind.get(kind).cloned()
     }
 
+    /// Whether the server allows all of these verbs on a resource.
+    pub fn allows(&self, resource: &Gvr, verbs: &[&str]) -> bool {
+        let discovery = self.discovery.load();
+        let mut resources = discovery.resources.iter().map(|r| &r.resource);
+        resources.any(|r| r.resource == *resource && verbs.iter().all(|verb| r.allows(verb)))
+    }
+
     /// The resources that a condition selects, each in the first version for which it holds:
     /// all versions of a resource share one store, and the server's preferred version is first.
     pub fn preferred(

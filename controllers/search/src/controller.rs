@@ -7,7 +7,7 @@ use std::sync::Arc;
 use client::{Informer, InformerFactory, ListWatchSelector, TaskGroup};
 use flotilla_runtime::ControllerContext;
 use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
-use members::{MemberClusterManager, MemberConnector, MemberResourceCache};
+use members::{MemberAccess, MemberClusterManager, MemberConnector, MemberResourceCache};
 use tokio::sync::{Notify, watch};
 use watchcache::WatchCaches;
 
@@ -119,7 +119,8 @@ impl SearchController {
         };
         connected.manager.wait_for_cache_sync().await;
         let selected = selected_resources(&registries, &connected.clusters.list());
-        self.caches.update(&selected, &connected.manager).await;
+        let api = |cluster: &str| connected.manager.api(cluster);
+        self.caches.update(&selected, &api).await;
     }
 
     /// Without a registry, or disabled, nothing is kept.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use client::{Api, ShutdownToken};
 use machinery::{Gvk, Gvr};
-use members::MemberAccess;
 use parking_lot::RwLock;
 use storage::Store;
 use tokio::sync::watch;
@@ -17,6 +16,9 @@ use watchcache::{Cacher, SimilarityGrouping, WatchCaches};
 use crate::member_resource::{CachedForm, MemberResource, NamespaceScope};
 use crate::member_store::MemberStore;
 use crate::selected_resources::{SelectedResource, SelectedResources};
+
+/// The client of a cluster, or the reason why there is none.
+pub(crate) type MemberApiLookup<'a> = &'a (dyn Fn(&str) -> Result<Arc<dyn Api>, String> + Sync);
 
 /// The watch cache of a resource of one member.
 pub(crate) struct MemberCacher {
@@ -111,12 +113,12 @@ impl SelectedResourceCaches {
     }
 
     /// Starts the caches that are missing, and ends those that are not selected any more.
-    pub(crate) async fn update(&self, selected: &SelectedResources, members: &dyn MemberAccess) {
+    pub(crate) async fn update(&self, selected: &SelectedResources, api: MemberApiLookup<'_>) {
         let mut former = self.by_resource.read().clone();
         let mut next = BTreeMap::new();
         for (gvr, resource) in selected {
             let current = former.remove(gvr);
-            let updated = self.updated(gvr, resource, current.as_deref(), members);
+            let updated = self.updated(gvr, resource, current.as_deref(), api);
             let kept = current.filter(|current| current.has_same_members(&updated));
             let same_reasons = kept.filter(|kept| kept.unreachable == updated.unreachable);
             next.insert(
@@ -137,7 +139,7 @@ impl SelectedResourceCaches {
         gvr: &Gvr,
         selected: &SelectedResource,
         current: Option<&ResourceCaches>,
-        members: &dyn MemberAccess,
+        api: MemberApiLookup<'_>,
     ) -> ResourceCaches {
         let mut updated = ResourceCaches {
             kind: selected.kind.clone(),
@@ -147,7 +149,7 @@ impl SelectedResourceCaches {
             reader: None,
         };
         for (cluster, scope) in &selected.clusters {
-            let api = match members.api(cluster) {
+            let api = match api(cluster) {
                 Ok(api) => api,
                 Err(reason) => {
                     updated.unreachable.insert(cluster.clone(), reason);

@@ -184,7 +184,8 @@ impl Pki {
         kubeconfig(server, root_ca, ADMINISTRATOR, &self.admin)
     }
 
-    /// Like [`Self::admin_kubeconfig`], with a second context `fleet` for the fleet view of the server.
+    /// Like [`Self::admin_kubeconfig`], with the contexts `fleet` and `fleet-tree` for the fleet view of the
+    /// server and its tree.
     pub fn admin_kubeconfig_with_fleet(&self, server: &str, root_ca: &str) -> String {
         let credential = embedded_credential(&self.admin);
         kubeconfig_with(server, root_ca, (ADMINISTRATOR, &credential), true)
@@ -220,7 +221,9 @@ fn kubeconfig_with(
     let ca = STANDARD.encode(ca_pem);
     let mut clusters = vec![("flotilla", server.to_owned())];
     if has_fleet {
-        clusters.push(("fleet", format!("{}/fleet", server.trim_end_matches('/'))));
+        let paths = ["fleet", "fleet-tree"];
+        clusters
+            .extend(paths.map(|path| (path, format!("{}/{path}", server.trim_end_matches('/')))));
     }
     let mut doc = "apiVersion: v1\nkind: Config\nclusters:\n".to_owned();
     for (name, server) in &clusters {

@@ -55,7 +55,9 @@ fn admin_is_in_system_masters() {
     assert!(config.contains("server: \"https://127.0.0.1:6443\""));
     assert!(!config.contains("fleet"));
     let config = pki.admin_kubeconfig_with_fleet("https://127.0.0.1:6443", &pki.ca_pem);
-    assert!(config.contains("server: \"https://127.0.0.1:6443/fleet\""));
+    for path in ["fleet", "fleet-tree"] {
+        assert!(config.contains(&format!("server: \"https://127.0.0.1:6443/{path}\"")));
+    }
     assert!(config.contains("current-context: flotilla\n"));
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either};
 use http_body::Body;
+use http_body_util::Full;
 use hyper::service::Service;
 use machinery::Status;
 use tower::Layer;
@@ -15,7 +16,7 @@ use tower::Layer;
 use super::deadline::time_limit;
 use super::inner_service::{InnerService, ServerResponse};
 use super::request::AuthenticatedRequest;
-use crate::request_body::{ChargedRequestBody, read_body};
+use crate::request_body::{ChargedRequestBody, ReplacedBody, read_body};
 use crate::request_memory::MemoryCharge;
 
 pub(super) struct RequestBodyLayer {
@@ -76,7 +77,11 @@ where
 {
     let limit = time_limit(&request.request.query, request_timeout)?;
     let charge = MemoryCharge::of_user(&request.user, request.request.remote_address);
-    let read = read_body(request.request.http.body_mut(), charge);
+    let http = &mut request.request.http;
+    if let Some(ReplacedBody(bytes)) = http.extensions_mut().remove() {
+        return read_body(Full::new(bytes), charge).await;
+    }
+    let read = read_body(http.body_mut(), charge);
     let read = tokio::time::timeout(limit, read).await;
     read.map_err(|_| Status::timeout("the body was not received within the allotted timeout"))?
 }
@@ -85,7 +90,7 @@ where
 mod tests {
     use super::*;
     use crate::filters::testing::{as_user, handler_fn, resolved_request_with_body, respond};
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::StreamBody;
 
     const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 

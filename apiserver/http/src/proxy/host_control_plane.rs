@@ -16,6 +16,7 @@ use members::ImpersonationScope;
 use super::stream::{BodyCutoff, ForwardedBody};
 use super::{headers, service_unavailable};
 use crate::own_requests::ControlPlaneBackend;
+use crate::request_body::ReplacedBody;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 
@@ -49,13 +50,15 @@ impl ControlPlaneBackend for HostControlPlane {
             let text = "the control plane has no pods to connect to";
             return Err(Status::bad_request(text));
         }
-        let (parts, body) = connection.request.into_parts();
+        let (mut parts, body) = connection.request.into_parts();
+        let replaced_body = parts.extensions.remove::<ReplacedBody>();
         let scope = ImpersonationScope::default();
         let headers =
             headers::build_request_headers(&parts.headers, &connection.user, &scope, None)?;
-        let body = match body.is_end_stream() {
-            true => ForwardedRequestBody::full(Bytes::new()),
-            false => ForwardedRequestBody::streamed(body),
+        let body = match replaced_body {
+            Some(ReplacedBody(bytes)) => ForwardedRequestBody::full(bytes),
+            None if body.is_end_stream() => ForwardedRequestBody::full(Bytes::new()),
+            None => ForwardedRequestBody::streamed(body),
         };
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;

@@ -112,14 +112,18 @@ impl MemberResourceReader {
         })
     }
 
-    /// A reader of another cache, whose tables begin with a column of clusters.
-    pub(super) fn of_fleet(&self, cache: Arc<dyn MemberResourceCache>) -> Self {
+    /// A reader of another cache, whose tables may begin with a column of clusters.
+    pub(super) fn of_fleet(
+        &self,
+        cache: Arc<dyn MemberResourceCache>,
+        with_cluster_column: bool,
+    ) -> Self {
         Self {
             cache,
             authorizer: self.authorizer.clone(),
             registry: Arc::clone(&self.registry),
             clock: Arc::clone(&self.clock),
-            with_cluster_column: true,
+            with_cluster_column,
         }
     }
 

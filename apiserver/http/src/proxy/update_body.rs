@@ -51,6 +51,17 @@ pub(super) fn restore_value(
     value: &mut Value,
     member_version: impl Fn(&str) -> Option<String>,
 ) -> bool {
+    let annotations = value.pointer_mut("/metadata/annotations");
+    let annotations = annotations.and_then(Value::as_object_mut);
+    let changed = annotations.is_some_and(|all| all.remove(CACHED_FROM_CLUSTER).is_some());
+    restore_versions(value, member_version) || changed
+}
+
+/// As [`restore_value`], but of an object to which nothing was added.
+pub(super) fn restore_versions(
+    value: &mut Value,
+    member_version: impl Fn(&str) -> Option<String>,
+) -> bool {
     let mut versions = Vec::new();
     let mut changed = false;
     match value {
@@ -60,9 +71,6 @@ pub(super) fn restore_value(
             versions.extend(of_version.filter_map(|operation| operation.get_mut("value")));
         }
         object => {
-            let annotations = object.pointer_mut("/metadata/annotations");
-            let annotations = annotations.and_then(Value::as_object_mut);
-            changed = annotations.is_some_and(|all| all.remove(CACHED_FROM_CLUSTER).is_some());
             for parent in ["metadata", "preconditions"] {
                 if let Some(fields) = object.get(parent)
                     && fields.get("resourceVersion").is_some()

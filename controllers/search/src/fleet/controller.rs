@@ -14,13 +14,15 @@ use karmada_api::resources::CLUSTERS;
 use machinery::names::join_api_version;
 use machinery::{Gvk, Gvr, Object, Status};
 use members::{
-    AgentTunnels, ClusterProxyBackends, FleetCache, FleetResource, MemberConnector, ServedResources,
+    AgentTunnels, CONTROL_PLANE, ClusterProxyBackends, FleetCache, FleetResource, FleetSources,
+    MemberAccess, MemberConnector, ServedResources,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use watchcache::{CacherListRequest, ListRevision, SelectionPredicate};
 
-use super::demand::{DemandedResources, IDLE_TIMEOUT};
+use super::control_plane::ControlPlaneResources;
+use super::demand::{DemandedKind, DemandedResources, IDLE_TIMEOUT};
 use super::resource::CachedFleetResource;
 use crate::controller::{ConnectedMembers, MemberCaches};
 use crate::member_resource::{CachedForm, NamespaceScope};
@@ -52,6 +54,7 @@ pub fn start_fleet(context: &ControllerContext, options: FleetOptions) -> Arc<dy
         context: context.clone(),
         backends: options.backends,
         clusters: OnceLock::new(),
+        control_plane: ControlPlaneResources::new(&context.control_plane),
         demanded: DemandedResources::default(),
         caches: Arc::new(caches),
         changed: Arc::new(Notify::new()),
@@ -71,6 +74,7 @@ struct SharedFleetCache {
     backends: ClusterProxyBackends,
     /// Started with the first read.
     clusters: OnceLock<Informer>,
+    control_plane: ControlPlaneResources,
     demanded: DemandedResources,
     caches: Arc<SelectedResourceCaches>,
     changed: Arc<Notify>,
@@ -156,11 +160,17 @@ impl SharedFleetCache {
     }
 
     /// The caches of a resource, once the controller has started them.
-    async fn started_caches(&self, resource: &Gvr) -> Result<Arc<ResourceCaches>, Status> {
+    async fn started_caches(
+        &self,
+        resource: &Gvr,
+        with_control_plane: bool,
+    ) -> Result<Arc<ResourceCaches>, Status> {
         let mut changes = self.caches.subscribe();
         let started = async {
             loop {
-                if let Some(caches) = self.caches.find(resource) {
+                if let Some(caches) = self.caches.find(resource)
+                    && (!with_control_plane || caches.members.contains_key(CONTROL_PLANE))
+                {
                     return Some(caches);
                 }
                 changes.changed().await.ok()?;
@@ -170,12 +180,12 @@ impl SharedFleetCache {
         started.ok_or_else(|| Status::unavailable("the members are not connected yet"))
     }
 
-    /// Why members that serve a resource are missing from the caches.
+    /// Why servers of a resource are missing from the caches.
     async fn missing(
         &self,
         resource: &Gvr,
         clusters: &DecodedClusters,
-        caches: &ResourceCaches,
+        (caches, with_control_plane): (&ResourceCaches, bool),
     ) -> BTreeMap<String, String> {
         let mut missing = caches.unreachable.clone();
         for (cluster, _, availability) in clusters.serving(resource) {
@@ -183,7 +193,9 @@ impl SharedFleetCache {
                 missing.insert(cluster.to_owned(), reason);
             }
         }
+        let is_read = |cluster: &str| with_control_plane || cluster != CONTROL_PLANE;
         let members = caches.members.iter();
+        let members = members.filter(|(cluster, _)| is_read(cluster));
         let fills = members.map(|(cluster, member)| async move {
             let reason = fill_error(member).await?;
             Some((cluster.clone(), reason))
@@ -238,19 +250,35 @@ impl FleetCache for SharedFleetCache {
             .collect()
     }
 
-    async fn resource(&self, resource: &Gvr) -> Result<Arc<dyn FleetResource>, Status> {
+    async fn resource(
+        &self,
+        resource: &Gvr,
+        sources: FleetSources,
+    ) -> Result<Arc<dyn FleetResource>, Status> {
         let clusters = self.clusters().await;
         let kind = clusters.kind(resource).ok_or_else(Status::path_not_found)?;
-        let (usage, is_new) = self.demanded.add(resource, &kind)?;
+        let with_control_plane = sources == FleetSources::MembersAndControlPlane
+            && self.control_plane.can_be_cached(resource).await?;
+        let read = DemandedKind {
+            kind,
+            with_control_plane,
+        };
+        let (usage, is_new) = self.demanded.add(resource, read)?;
         if is_new {
             self.changed.notify_one();
         }
-        let caches = self.started_caches(resource).await?;
-        let missing = self.missing(resource, &clusters, &caches).await;
+        let caches = self.started_caches(resource, with_control_plane).await?;
+        let read = (&*caches, with_control_plane);
+        let missing = self.missing(resource, &clusters, read).await;
+        let sources = match with_control_plane {
+            true => sources,
+            false => FleetSources::Members,
+        };
         Ok(Arc::new(CachedFleetResource {
             caches,
             missing,
             usage,
+            sources,
         }))
     }
 
@@ -302,7 +330,12 @@ impl FleetController {
         connected.manager.wait_for_cache_sync().await;
         let clusters = DecodedClusters::of(connected.clusters.list(), &shared.backends);
         let selected = selected(&demanded, &clusters);
-        shared.caches.update(&selected, &connected.manager).await;
+        let manager = &connected.manager;
+        let api = |cluster: &str| match cluster {
+            CONTROL_PLANE => Ok(Arc::clone(&shared.context.control_plane)),
+            member => manager.api(member),
+        };
+        shared.caches.update(&selected, &api).await;
     }
 
     /// While nothing is read, nothing is kept.
@@ -314,20 +347,25 @@ impl FleetController {
     }
 }
 
-/// The demanded resources in the Ready clusters that serve them.
-fn selected(demanded: &BTreeMap<Gvr, Gvk>, clusters: &DecodedClusters) -> SelectedResources {
-    let resource = |(gvr, kind): (&Gvr, &Gvk)| {
+/// The demanded resources in the Ready clusters that serve them, and in the control plane.
+fn selected(
+    demanded: &BTreeMap<Gvr, DemandedKind>,
+    clusters: &DecodedClusters,
+) -> SelectedResources {
+    let resource = |(gvr, demanded): (&Gvr, &DemandedKind)| {
         let available: BTreeSet<&str> = clusters
             .serving(gvr)
             .filter(|(_, _, availability)| availability.is_ok())
             .map(|(cluster, _, _)| cluster)
             .collect();
+        let control_plane = demanded.with_control_plane.then_some(CONTROL_PLANE);
         let clusters = available
             .into_iter()
+            .chain(control_plane)
             .map(|cluster| (cluster.to_owned(), NamespaceScope::All))
             .collect();
         let selected = SelectedResource {
-            kind: kind.clone(),
+            kind: demanded.kind.clone(),
             clusters,
         };
         (gvr.clone(), selected)

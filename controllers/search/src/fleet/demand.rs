@@ -13,8 +13,17 @@ const MAX_RESOURCES: usize = 128;
 /// A resource that nobody has read for so long is dropped.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// What is cached of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DemandedKind {
+    pub(crate) kind: Gvk,
+    /// Whether the objects of the control plane are read with those of the members: from the first such
+    /// read until the resource is dropped.
+    pub(crate) with_control_plane: bool,
+}
+
 struct DemandedResource {
-    kind: Gvk,
+    demanded: DemandedKind,
     last_read: Instant,
     /// Held by everybody who reads it now.
     usage: Arc<()>,
@@ -34,12 +43,18 @@ pub(crate) struct DemandedResources {
 
 impl DemandedResources {
     /// Adds a resource, or notes that it is read again: what to hold while it is read, and whether
-    /// it is new. 429 while as many others are read as can be.
-    pub(crate) fn add(&self, resource: &Gvr, kind: &Gvk) -> Result<(Arc<()>, bool), Status> {
+    /// anything of it is new. 429 while as many others are read as can be.
+    pub(crate) fn add(
+        &self,
+        resource: &Gvr,
+        mut read: DemandedKind,
+    ) -> Result<(Arc<()>, bool), Status> {
         let now = Instant::now();
         let mut demanded = self.by_resource.lock();
         if let Some(entry) = demanded.get_mut(resource) {
-            let is_new = std::mem::replace(&mut entry.kind, kind.clone()) != *kind;
+            read.with_control_plane |= entry.demanded.with_control_plane;
+            let is_new = entry.demanded != read;
+            entry.demanded = read;
             entry.last_read = now;
             return Ok((Arc::clone(&entry.usage), is_new));
         }
@@ -54,7 +69,7 @@ impl DemandedResources {
         }
         let usage = Arc::default();
         let entry = DemandedResource {
-            kind: kind.clone(),
+            demanded: read,
             last_read: now,
             usage: Arc::clone(&usage),
         };
@@ -63,11 +78,11 @@ impl DemandedResources {
     }
 
     /// The resources that are left once those are dropped that nobody reads any more.
-    pub(crate) fn retain_read(&self) -> BTreeMap<Gvr, Gvk> {
+    pub(crate) fn retain_read(&self) -> BTreeMap<Gvr, DemandedKind> {
         let mut demanded = self.by_resource.lock();
         demanded.retain(|_, entry| entry.is_read() || entry.last_read.elapsed() < IDLE_TIMEOUT);
         let kept = demanded.iter();
-        kept.map(|(gvr, entry)| (gvr.clone(), entry.kind.clone()))
+        kept.map(|(gvr, entry)| (gvr.clone(), entry.demanded.clone()))
             .collect()
     }
 }
@@ -77,8 +92,39 @@ mod tests {
     use super::*;
 
     fn add(demanded: &DemandedResources, number: usize) -> Result<(Arc<()>, bool), Status> {
-        let name = format!("r{number}");
-        demanded.add(&Gvr::new("", "v1", &name), &Gvk::new("", "v1", "R"))
+        add_with(demanded, number, false)
+    }
+
+    fn add_with(
+        demanded: &DemandedResources,
+        number: usize,
+        with_control_plane: bool,
+    ) -> Result<(Arc<()>, bool), Status> {
+        let read = DemandedKind {
+            kind: Gvk::from_static("", "v1", "R"),
+            with_control_plane,
+        };
+        demanded.add(&Gvr::new("", "v1", format!("r{number}")), read)
+    }
+
+    // proves: FLT-demand
+    #[test]
+    fn the_control_plane_is_read_from_the_first_read_of_both_on() {
+        let demanded = DemandedResources::default();
+        for (with_control_plane, is_new, is_read) in [
+            (false, true, false),
+            (true, true, true),
+            (true, false, true),
+            (false, false, true),
+        ] {
+            assert_eq!(
+                add_with(&demanded, 0, with_control_plane).unwrap().1,
+                is_new
+            );
+            let kinds = demanded.retain_read();
+            let mut kinds = kinds.values();
+            assert_eq!(kinds.next().unwrap().with_control_plane, is_read);
+        }
     }
 
     // proves: FLV-demand, FLV-bounds

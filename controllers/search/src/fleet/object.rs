@@ -1,4 +1,4 @@
-//! The form in which the fleet view shows an object of a member. What a member sends is untrusted: its
+//! The form in which the fleet view shows an object of a member, or of the control plane. What a member sends is untrusted: its
 //! kind and cluster are the cache's, and an object with an impossible name, or one that names a cluster, is
 //! not cached.
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use karmada_api::well_known_keys::{CACHED_FROM_CLUSTER, MANAGED, MANAGED_VALUE, TEMPLATE_UID};
 use machinery::names::validate_path_segment_name;
 use machinery::{Gvk, Object};
-use members::fleet_uid;
+use members::{CONTROL_PLANE, fleet_uid};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -23,7 +23,8 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 type Texts = BTreeMap<String, String>;
 
 /// The encoded object: with its cluster as annotation and label, with uids that are unique among the
-/// members, and owned by its template if it is a copy of one. Other values are copied as they are.
+/// members, and owned by its template if it is a copy of one. Other values are copied as they are. An
+/// object of the control plane has nothing of that.
 pub(crate) fn fleet_value(object: &Object, cluster: &str, kind: &Gvk) -> Result<Bytes, String> {
     check_name(object)?;
     encode(object, cluster, kind).map_err(|error| error.to_string())
@@ -62,18 +63,23 @@ fn encode(object: &Object, cluster: &str, kind: &Gvk) -> Result<Bytes, serde_jso
     let mut annotations = texts(&metadata, "annotations")?;
     let mut labels = texts(&metadata, "labels")?;
     let owners = owners(object, cluster, kind, (&labels, &annotations), &metadata)?;
+    let is_of_member = cluster != CONTROL_PLANE;
     for texts in [&mut annotations, &mut labels] {
-        texts.insert(CACHED_FROM_CLUSTER.to_owned(), cluster.to_owned());
+        match is_of_member {
+            true => texts.insert(CACHED_FROM_CLUSTER.to_owned(), cluster.to_owned()),
+            false => texts.remove(CACHED_FROM_CLUSTER),
+        };
     }
-    let replaced = [
-        ("annotations", to_raw_value(&annotations)?),
-        ("labels", to_raw_value(&labels)?),
-        ("ownerReferences", owners),
-        ("uid", to_raw_value(&fleet_uid(cluster, object.uid()))?),
-    ];
-    for (key, value) in &replaced {
+    let uid = to_raw_value(&fleet_uid(cluster, object.uid()))?;
+    let (annotations, labels) = (to_raw_value(&annotations)?, to_raw_value(&labels)?);
+    let texts = [("annotations", &annotations), ("labels", &labels)];
+    let identity = [("ownerReferences", &owners), ("uid", &uid)];
+    let identity = identity.iter().filter(|_| is_of_member);
+    for (key, value) in texts.iter().chain(identity) {
         metadata.insert((*key).to_owned(), value);
     }
+    metadata
+        .retain(|key, value| !(matches!(&**key, "annotations" | "labels") && value.get() == "{}"));
     metadata.remove("resourceVersion");
     let metadata = to_raw_value(&metadata)?;
     let (api_version, kind) = (

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use members::{FleetResource, MemberResourceCache, RestrictedMembers};
+use members::{CONTROL_PLANE, FleetResource, FleetSources, MemberResourceCache, RestrictedMembers};
 
 use crate::multi_cluster_cache::{CacheSource, MultiClusterCache};
 use crate::resource_caches::{ReaderLimits, ResourceCaches};
@@ -19,13 +19,17 @@ pub(crate) struct CachedFleetResource {
     pub(crate) caches: Arc<ResourceCaches>,
     pub(crate) missing: BTreeMap<String, String>,
     pub(crate) usage: Arc<()>,
+    pub(crate) sources: FleetSources,
 }
 
 impl FleetResource for CachedFleetResource {
     fn clusters(&self) -> Vec<String> {
         let names = self.caches.members.keys();
+        let is_of_sources =
+            |name: &String| self.sources != FleetSources::Members || *name != CONTROL_PLANE;
         let is_missing = |name: &String| self.missing.contains_key(name);
-        names.filter(|name| !is_missing(name)).cloned().collect()
+        let names = names.filter(|name| is_of_sources(name) && !is_missing(name));
+        names.cloned().collect()
     }
 
     fn missing(&self) -> &BTreeMap<String, String> {

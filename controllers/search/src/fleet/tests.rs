@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::{Api, ShutdownToken, TaskGroup};
+use client::{Api, ApiResource, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use futures_util::StreamExt;
 use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use machinery::{Gvr, Object, Status};
 use members::{
-    ClusterProxyBackends, FleetCache, FleetResource, MemberEndpoint, MemberListRequest,
-    MemberObjectSelection, MemberResourceCache, MemberWatchEvent, MemberWatchRequest,
-    RestrictedMembers,
+    CONTROL_PLANE, ClusterProxyBackends, FleetCache, FleetResource, FleetSources, MemberEndpoint,
+    MemberListRequest, MemberObjectSelection, MemberResourceCache, MemberWatchEvent,
+    MemberWatchRequest, MemberWatchStream, RestrictedMembers,
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::tests::{
@@ -70,7 +72,30 @@ impl FleetFixture {
     }
 
     async fn maps(&self) -> Arc<dyn FleetResource> {
-        self.cache.resource(&MAPS).await.unwrap()
+        self.of_sources(FleetSources::Members).await
+    }
+
+    async fn of_sources(&self, sources: FleetSources) -> Arc<dyn FleetResource> {
+        self.cache.resource(&MAPS, sources).await.unwrap()
+    }
+
+    /// The control plane serves the resource of the members, and has an object.
+    fn seed_control_plane(&self, verbs: &[&str]) {
+        self.host.add_resource(ApiResource {
+            resource: MAPS.clone(),
+            kind: "ConfigMap".to_owned(),
+            namespaced: true,
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            subresources: Vec::new(),
+            categories: Vec::new(),
+            short_names: Vec::new(),
+        });
+        let mut own = map("ns", "a");
+        own["metadata"]["uid"] = "own".into();
+        own["metadata"]["labels"][CACHED_FROM_CLUSTER] = "m1".into();
+        own["metadata"]["annotations"] = json!({CACHED_FROM_CLUSTER: "m1"});
+        self.host.seed(&MAPS, own);
+        self.host.seed(&MAPS, map("ns", "ann@example.com"));
     }
 
     async fn stop(self) {
@@ -106,7 +131,8 @@ async fn a_member_does_not_rename_a_kind() {
     }
     let dragons = Gvr::new("", "v1", "dragons");
     for (resource, expected) in [(&MAPS, "ConfigMap"), (&dragons, "Dragon")] {
-        let cached = fixture.cache.resource(resource).await.unwrap();
+        let cached = fixture.cache.resource(resource, FleetSources::Members);
+        let cached = cached.await.unwrap();
         let kind = restricted(&*cached, &[]).cached_kind(resource).unwrap();
         assert_eq!(&*kind.kind, expected);
     }
@@ -119,8 +145,10 @@ async fn a_resource_is_cached_when_it_is_read() {
     let fixture = FleetFixture::new(true);
     assert_eq!(fixture.watch_caches.stats().objects, 0);
     let unknown = Gvr::new("", "v1", "dragons");
-    let rejection: Result<_, Status> = fixture.cache.resource(&unknown).await;
-    assert_eq!(rejection.err().map(|status| status.code), Some(404));
+    for sources in [FleetSources::Members, FleetSources::MembersAndControlPlane] {
+        let rejection: Result<_, Status> = fixture.cache.resource(&unknown, sources).await;
+        assert_eq!(rejection.err().map(|status| status.code), Some(404));
+    }
 
     let resource = fixture.maps().await;
     assert_eq!(resource.clusters(), ["m1", "m2"]);
@@ -330,5 +358,91 @@ async fn a_member_whose_agent_has_no_tunnel_is_missing_and_named() {
     assert_eq!(fixture.maps().await.clusters(), ["m1"]);
     let served = fixture.cache.served_resources().await;
     assert_eq!(served.keys().collect::<Vec<_>>(), ["m1"]);
+    fixture.stop().await;
+}
+
+/// An event with the origin and the name of its object.
+async fn next_change(events: &mut MemberWatchStream) -> (String, String) {
+    let event = timeout(Duration::from_secs(60), events.next()).await;
+    let Some(Ok(MemberWatchEvent::Object { event_type, object })) = event.unwrap() else {
+        panic!("no event");
+    };
+    let version = object.value().unwrap()["metadata"]["resourceVersion"].clone();
+    let line = format!("{event_type} {}", origin_and_name(&object));
+    (line, version.as_str().unwrap().to_owned())
+}
+
+fn origin_and_name(object: &Object) -> String {
+    let origin = object.meta().label(CACHED_FROM_CLUSTER).unwrap_or("-");
+    format!("{origin}/{}", object.name())
+}
+
+// proves: FLT-list, FLT-watch, FLT-resume, FLT-untrusted
+#[tokio::test]
+async fn the_objects_of_the_control_plane_are_those_of_one_more_server() {
+    let fixture = FleetFixture::new(true);
+    fixture.seed_control_plane(&["list", "watch"]);
+    // A reader of the members alone has nothing of them.
+    assert_eq!(fixture.maps().await.clusters(), ["m1", "m2"]);
+    let resource = fixture
+        .of_sources(FleetSources::MembersAndControlPlane)
+        .await;
+    assert_eq!(resource.clusters(), [CONTROL_PLANE, "m1", "m2"]);
+    assert_eq!(fixture.maps().await.clusters(), ["m1", "m2"]);
+    let cache = restricted(&*resource, &[CONTROL_PLANE, "m1", "m2"]);
+    let mut page = MemberListRequest {
+        limit: 2,
+        ..MemberListRequest::default()
+    };
+    let mut objects = Vec::new();
+    let version = loop {
+        let list = cache.list(&MAPS, page.clone()).await.unwrap();
+        objects.extend(list.items);
+        match list.continue_token {
+            Some(token) => page.continue_token = token,
+            None => break list.resource_version,
+        }
+    };
+    let names: Vec<String> = objects.iter().map(origin_and_name).collect();
+    // What a name of a cluster could follow is not shown.
+    assert_eq!(names, ["-/a", "m1/a", "m1/b", "m2/b", "m2/c"]);
+    let own = objects[0].value().unwrap();
+    assert_eq!(own["metadata"]["uid"], "own");
+    assert_eq!(own["metadata"]["labels"], json!({"name": "a"}));
+    assert!(own["metadata"]["annotations"].is_null());
+
+    let watch = |resource_version: String| MemberWatchRequest {
+        resource_version,
+        ..MemberWatchRequest::default()
+    };
+    let mut events = cache.watch(&MAPS, watch(version)).await.unwrap();
+    fixture.host.seed(&MAPS, map("ns", "d"));
+    let (event, after) = next_change(&mut events).await;
+    assert_eq!(event, "ADDED -/d");
+    fixture.members[1].seed(&MAPS, map("ns", "e"));
+    assert_eq!(next_change(&mut events).await.0, "ADDED m2/e");
+    fixture.host.remove(&MAPS, "ns", "a");
+    assert_eq!(next_change(&mut events).await.0, "DELETED -/a");
+    drop(events);
+    let mut resumed = cache.watch(&MAPS, watch(after)).await.unwrap();
+    let mut changes = [
+        next_change(&mut resumed).await.0,
+        next_change(&mut resumed).await.0,
+    ];
+    changes.sort();
+    assert_eq!(changes, ["ADDED m2/e", "DELETED -/a"]);
+    fixture.stop().await;
+}
+
+// proves: FLT-list
+#[tokio::test]
+async fn a_control_plane_that_does_not_watch_a_resource_is_left_out() {
+    let fixture = FleetFixture::new(true);
+    fixture.seed_control_plane(&["list"]);
+    let resource = fixture
+        .of_sources(FleetSources::MembersAndControlPlane)
+        .await;
+    assert_eq!(resource.clusters(), ["m1", "m2"]);
+    assert!(resource.missing().is_empty());
     fixture.stop().await;
 }

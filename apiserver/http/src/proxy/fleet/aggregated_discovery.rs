@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use futures_util::stream::{self, StreamExt};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue, VARY};
-use machinery::Status;
+use machinery::{Status, UserInfo};
 use members::ServedResources;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,12 +18,13 @@ use crate::discovery::AGGREGATED_DISCOVERY_TYPE;
 use crate::negotiation::ResponseFormat;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
-use crate::subresources::SubresourceConnectRequest;
 
 /// Group versions whose descriptions are read at once.
 const MAX_CONCURRENT_DESCRIPTIONS: usize = 4;
 /// The most bytes of the resources in a document; Kubernetes' own have 100 KiB.
-const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+pub(super) const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+/// The kind of a document.
+pub(super) const AGGREGATED_KIND: &str = "APIGroupDiscoveryList";
 
 /// A resource or a subresource in the description of a group version (`metav1.APIResource`).
 #[derive(Deserialize)]
@@ -47,12 +48,12 @@ struct DescribedResource {
 
 impl FleetView {
     /// The document of the group without a name, or of all others.
-    pub(super) async fn discover_aggregated(
+    pub(super) async fn aggregated_document(
         &self,
-        connection: &SubresourceConnectRequest,
+        user: &UserInfo,
         served: &BTreeMap<String, ServedResources>,
         is_core: bool,
-    ) -> Response<ServerResponseBody> {
+    ) -> Value {
         let groups = match is_core {
             true => vec![String::new()],
             false => groups(served),
@@ -67,7 +68,7 @@ impl FleetView {
                 "" => format!("/api/{version}"),
                 group => format!("/apis/{group}/{version}"),
             };
-            let document = self.describe(connection, served, (&group, &version), &path);
+            let document = self.describe(user, served, (&group, &version), &path);
             let aggregated = aggregated_version((&group, &version), document.await);
             (group, version, aggregated)
         });
@@ -87,14 +88,13 @@ impl FleetView {
                 None => items.push(json!({"metadata": {"name": group}, "versions": [aggregated]})),
             }
         }
-        let document = json!({"kind": "APIGroupDiscoveryList", "metadata": {},
-            "apiVersion": "apidiscovery.k8s.io/v2", "items": items});
-        write(&document)
+        json!({"kind": AGGREGATED_KIND, "metadata": {},
+            "apiVersion": "apidiscovery.k8s.io/v2", "items": items})
     }
 }
 
 /// The answer depends on the user's rights, so that no proxy may keep it.
-fn write(document: &Value) -> Response<ServerResponseBody> {
+pub(super) fn write_aggregated(document: &Value) -> Response<ServerResponseBody> {
     let mut response = response_writers::write_value(200, document, ResponseFormat::PLAIN_JSON);
     let headers = response.headers_mut();
     let content_type = HeaderValue::from_static(AGGREGATED_DISCOVERY_TYPE);

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use machinery::names::{join_api_version, split_api_version};
-use machinery::{Gvk, Gvr, Status};
+use machinery::{Gvk, Gvr, Status, UserInfo};
 use members::ServedResources;
 use openapi::KindInfo;
 use serde::Deserialize;
@@ -21,8 +21,6 @@ use crate::discovery::wants_aggregated;
 use crate::negotiation::{self, ProtobufOffer, ResponseFormat, ResponseOffer};
 use crate::proxy::path;
 use crate::requestinfo::QueryParams;
-use crate::response_body::ServerResponseBody;
-use crate::response_writers;
 use crate::subresources::SubresourceConnectRequest;
 
 /// The most members that describe one group version.
@@ -37,12 +35,20 @@ struct ResourceList {
     resources: Vec<Value>,
 }
 
-impl FleetView {
-    pub(super) async fn discover(
-        &self,
+/// A request for a discovery document.
+pub(super) struct DiscoveryRequest<'a> {
+    pub(super) path: &'a str,
+    pub(super) segments: Vec<&'a str>,
+    pub(super) is_aggregated: bool,
+    /// Of a document that is not aggregated.
+    pub(super) format: ResponseFormat,
+}
+
+impl<'a> DiscoveryRequest<'a> {
+    pub(super) fn parse(
         connection: &SubresourceConnectRequest,
-        path: &str,
-    ) -> Result<Response<ServerResponseBody>, Status> {
+        path: &'a str,
+    ) -> Result<Self, Status> {
         let headers = connection.request.headers();
         let query = QueryParams::parse(connection.request.uri().query());
         let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
@@ -55,46 +61,70 @@ impl FleetView {
             true => ResponseFormat::PLAIN_JSON,
             false => negotiation::negotiate(headers, &query, offer)?,
         };
+        Ok(Self {
+            path,
+            segments,
+            is_aggregated,
+            format,
+        })
+    }
+
+    pub(super) fn is_core(&self) -> bool {
+        self.segments.first() == Some(&"api")
+    }
+}
+
+impl FleetView {
+    /// What the Ready members serve through whose proxy a user may read.
+    pub(super) async fn visible_resources(
+        &self,
+        user: &UserInfo,
+    ) -> BTreeMap<String, ServedResources> {
         let mut served = self.cache.served_resources().await;
         let names: Vec<String> = served.keys().cloned().collect();
-        let visible = self.access.visible(&connection.user, names).await;
+        let visible = self.access.visible(user, names).await;
         served.retain(|cluster, _| visible.contains(cluster));
-        if is_aggregated {
-            let is_core = segments == ["api"];
-            return Ok(self.discover_aggregated(connection, &served, is_core).await);
-        }
-        let document = match segments[..] {
+        served
+    }
+
+    /// The document of what members serve that is not aggregated.
+    pub(super) async fn document(
+        &self,
+        user: &UserInfo,
+        served: &BTreeMap<String, ServedResources>,
+        request: &DiscoveryRequest<'_>,
+    ) -> Result<Value, Status> {
+        Ok(match request.segments[..] {
             [] => json!({"paths": ["/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"]}),
-            ["api"] => json!({"kind": "APIVersions", "versions": versions(&served, ""),
+            ["api"] => json!({"kind": "APIVersions", "versions": versions(served, ""),
                 "serverAddressByClientCIDRs": []}),
             ["apis"] => {
-                let groups = groups(&served).into_iter();
-                let groups: Vec<Value> = groups.map(|name| api_group(&served, &name)).collect();
+                let groups = groups(served).into_iter();
+                let groups: Vec<Value> = groups.map(|name| api_group(served, &name)).collect();
                 json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
             }
-            ["apis", group] if !versions(&served, group).is_empty() => {
-                let mut document = api_group(&served, group);
+            ["apis", group] if !versions(served, group).is_empty() => {
+                let mut document = api_group(served, group);
                 document["kind"] = "APIGroup".into();
                 document["apiVersion"] = "v1".into();
                 document
             }
             ["api", version] => {
-                let described = self.describe(connection, &served, ("", version), path);
+                let described = self.describe(user, served, ("", version), request.path);
                 described.await?
             }
             ["apis", group, version] => {
-                let described = self.describe(connection, &served, (group, version), path);
+                let described = self.describe(user, served, (group, version), request.path);
                 described.await?
             }
             _ => return Err(Status::path_not_found()),
-        };
-        Ok(response_writers::write_value(200, &document, format))
+        })
     }
 
     /// The resources of a group version in any member. 404 if no member serves it.
     pub(super) async fn describe(
         &self,
-        connection: &SubresourceConnectRequest,
+        user: &UserInfo,
         served: &BTreeMap<String, ServedResources>,
         (group, version): (&str, &str),
         path: &str,
@@ -118,10 +148,7 @@ impl FleetView {
             .map(|clusters| async move {
                 for cluster in clusters.into_iter().take(MAX_ATTEMPTS) {
                     let call = MemberCall::get(path.clone());
-                    let answer = self
-                        .clusters
-                        .call_member(&cluster, &connection.user, call)
-                        .await;
+                    let answer = self.clusters.call_member(&cluster, user, call).await;
                     let Ok((StatusCode::OK, body)) = answer else {
                         continue;
                     };

@@ -18,6 +18,7 @@ pub(super) struct NativeIdentity {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NativeMetadata {
+    name: String,
     uid: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
@@ -27,6 +28,7 @@ struct NativeMetadata {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NativeOwner {
+    name: String,
     uid: String,
 }
 
@@ -37,8 +39,8 @@ impl NativeIdentity {
         managed.is_some_and(|value| value == MANAGED_VALUE)
     }
 
-    /// Replaces the uids of the fleet view, and removes what it has added. Returns whether anything
-    /// changed. Uids of other objects stay: the member judges them.
+    /// Replaces the uids of the fleet view and the names of the fleet tree, and removes what they have
+    /// added. Returns whether anything changed. Uids of other objects stay: the member judges them.
     pub(super) fn restore(&self, cluster: &str, value: &mut Value) -> bool {
         let mut changed = false;
         for parent in ["metadata", "preconditions"] {
@@ -53,6 +55,9 @@ impl NativeIdentity {
         let Some(metadata) = metadata.and_then(Value::as_object_mut) else {
             return changed;
         };
+        if let Some(name) = metadata.get_mut("name") {
+            changed |= replace_name(cluster, name, &self.metadata.name);
+        }
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
             changed |= labels.remove(CACHED_FROM_CLUSTER).is_some();
         }
@@ -69,13 +74,29 @@ impl NativeIdentity {
         });
         changed |= owners.len() < count;
         for owner in owners {
-            if let Some(uid) = owner.get_mut("uid") {
-                let native = native.iter().map(|owner| owner.uid.as_str());
-                changed |= replace_uid(cluster, uid, native);
+            for n in native {
+                let uid = owner.get_mut("uid");
+                if !uid.is_some_and(|uid| replace_uid(cluster, uid, [n.uid.as_str()])) {
+                    continue;
+                }
+                changed = true;
+                if let Some(name) = owner.get_mut("name") {
+                    replace_name(cluster, name, &n.name);
+                }
             }
         }
         changed
     }
+}
+
+/// Replaces a name of the fleet tree by the one of the member for which it stands.
+fn replace_name(cluster: &str, name: &mut Value, native: &str) -> bool {
+    let shown = name.as_str().and_then(|name| name.strip_prefix(native));
+    let is_shown = shown.and_then(|rest| rest.strip_prefix('@')) == Some(cluster);
+    if is_shown {
+        *name = native.into();
+    }
+    is_shown
 }
 
 /// Replaces a uid of the fleet view by the one of the member for which it stands.
@@ -101,11 +122,30 @@ mod tests {
 
     use super::*;
 
+    // proves: FLT-write-names
+    #[test]
+    fn names_of_the_tree_are_restored() {
+        let native = json!({"metadata": {"name": "a", "uid": "u",
+            "ownerReferences": [{"name": "o", "uid": "o"}]}});
+        let identity: NativeIdentity = machinery::json::from_str(&native.to_string()).unwrap();
+        let shown_owner = json!({"name": "o@m1", "uid": fleet_uid("m1", "o")});
+        let mut shown = json!({"metadata": {"name": "a@m1", "ownerReferences": [shown_owner]}});
+        assert!(identity.restore("m1", &mut shown));
+        assert_eq!(
+            shown,
+            json!({"metadata": {"name": "a", "ownerReferences": [{"name": "o", "uid": "o"}]}})
+        );
+        for name in ["a", "a@m2", "b@m1", "a@", "@m1"] {
+            let mut other = json!({"metadata": {"name": name}});
+            assert!(!identity.restore("m1", &mut other), "{name}");
+        }
+    }
+
     // proves: FLV-write-identity
     #[test]
     fn what_the_fleet_view_changes_is_restored() {
-        let native = json!({"metadata": {"uid": "u", "labels": {MANAGED: "true"},
-            "annotations": {TEMPLATE_UID: "t"}, "ownerReferences": [{"uid": "o"}]}});
+        let native = json!({"metadata": {"name": "a", "uid": "u", "labels": {MANAGED: "true"},
+            "annotations": {TEMPLATE_UID: "t"}, "ownerReferences": [{"name": "o", "uid": "o"}]}});
         let identity: NativeIdentity = machinery::json::from_str(&native.to_string()).unwrap();
         assert!(identity.is_copy());
         let mut shown = json!({"metadata": {"uid": fleet_uid("m1", "u"),

@@ -1,21 +1,30 @@
-//! Serves the fleet view, in which the objects of all members are those of one cluster.
+//! Serves the fleet view, in which the objects of all members are those of one cluster, and the fleet
+//! tree, in which those of the control plane are beside them.
 //!
 //! discovery ──► what the Ready members serve
 //! get, list, watch ──► [`access`]: the members in which the user may ──► their caches, merged
 //! other requests on an object ──► [`address`]: the member that has it ──► the cluster proxy
 //!
+//! In the tree a name is of the control plane, and `NAME@CLUSTER` of a member:
+//! get, writes of a name ──► [`tree`] ──► the control plane, as the user
+//! list, watch ──► the caches of the members and of the control plane, merged ──► [`addressed_names`]
+//!
 //! Nobody reads more than through the cluster proxy: besides `clusters/proxy` here, the member
 //! itself is asked whether the user may, for each request. It is reached below `/fleet` of this
-//! server, and as the global proxy with the name `fleet` behind an aggregator.
+//! server, and as the global proxy with the name `fleet` behind an aggregator; the tree below
+//! `/fleet-tree`, and as `fleet-tree`.
 
 mod access;
 mod address;
+mod addressed_names;
 mod aggregated_discovery;
 mod decision_cache;
 mod discovery;
+mod discovery_requests;
 mod identity;
 mod member_call;
 mod reads;
+mod tree;
 mod writes;
 
 use std::sync::Arc;
@@ -24,13 +33,13 @@ use async_trait::async_trait;
 use auth::RequestAuthorizer;
 use http::{Method, Response};
 use machinery::Status;
-use members::FleetCache;
+use members::{FleetCache, FleetSources};
 use openapi::KindInfo;
 use serde_json::Value;
 
 use super::native_request::{MemberResourceReader, NativeRequest};
 use super::{ClusterProxy, path};
-use crate::requestinfo::FLEET_VIEW;
+use crate::requestinfo::{FLEET_TREE, FLEET_VIEW};
 use crate::response_body::ServerResponseBody;
 use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
 use access::FleetAccess;
@@ -64,14 +73,16 @@ impl FleetView {
         })
     }
 
+    /// Serves a request of the fleet view, or of the tree, which has the control plane, too.
     async fn serve(
         &self,
         connection: SubresourceConnectRequest,
+        sources: FleetSources,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let query = connection.request.uri().query();
         let path = path::member_path(&connection.subpath, query)?;
         let Some(mut request) = NativeRequest::parse(connection.request.method(), &path)? else {
-            return self.serve_document(connection, path).await;
+            return self.serve_document(connection, path, sources).await;
         };
         // Metrics cannot be watched. The control plane asks all members for them.
         if request.resource.group == METRICS_GROUP {
@@ -80,9 +91,12 @@ impl FleetView {
         let address =
             FleetAddress::take_from(&mut request, &connection.user, (&*self.cache, &self.access))
                 .await?;
+        if sources == FleetSources::MembersAndControlPlane && address.cluster.is_none() {
+            return self.serve_unaddressed(connection, path, &request).await;
+        }
         match request.verb {
             "get" | "list" | "watch" if request.resource.subresource.is_empty() => {
-                self.read(connection, &request, &address).await
+                self.read(connection, &request, &address, sources).await
             }
             _ => self.forward(connection, &request, &address).await,
         }
@@ -93,6 +107,7 @@ impl FleetView {
         &self,
         connection: SubresourceConnectRequest,
         path: http::uri::PathAndQuery,
+        sources: FleetSources,
     ) -> Result<Response<ServerResponseBody>, Status> {
         if *connection.request.method() != Method::GET {
             return Err(Status::method_not_allowed());
@@ -100,7 +115,10 @@ impl FleetView {
         match path.path().trim_end_matches('/') {
             "/version" | "/openapi/v2" | "/openapi/v3" => {}
             other if other.starts_with("/openapi/v3/") => {}
-            _ => return self.discover(&connection, path.path()).await,
+            _ if sources == FleetSources::Members => {
+                return self.discover(&connection, path.path()).await;
+            }
+            _ => return self.discover_tree(connection, path.path()).await,
         }
         self.clusters.control_plane.serve(connection, path).await
     }
@@ -111,7 +129,8 @@ fn is_watched(kind: &KindInfo) -> bool {
     kind.supports_verb("watch") || *kind.gvr.group == *AGGREGATION_GROUP
 }
 
-/// Serves `proxying/{name}/proxy`: the fleet view for one name, the global proxy for others.
+/// Serves `proxying/{name}/proxy`: the fleet view and the fleet tree for their names, the global proxy
+/// for others.
 pub struct NamedProxies {
     fleet: Arc<FleetView>,
     /// The global proxy.
@@ -134,9 +153,11 @@ impl SubresourceConnector for NamedProxies {
         &self,
         connection: SubresourceConnectRequest,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        match connection.name.as_str() {
-            FLEET_VIEW => Box::pin(self.fleet.serve(connection)).await,
-            _ => self.others.connect(connection).await,
-        }
+        let sources = match connection.name.as_str() {
+            FLEET_VIEW => FleetSources::Members,
+            FLEET_TREE => FleetSources::MembersAndControlPlane,
+            _ => return self.others.connect(connection).await,
+        };
+        Box::pin(self.fleet.serve(connection, sources)).await
     }
 }

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use http::Response;
+use machinery::agent_user::cluster_of_agent_user;
 use machinery::{Gvr, Status, UserInfo};
-use members::{FleetResource, MemberResourceCache, RestrictedMembers};
+use members::{CONTROL_PLANE, FleetResource, FleetSources, MemberResourceCache, RestrictedMembers};
 use openapi::KindInfo;
 
+use super::access::AllowedMembers;
 use super::address::FleetAddress;
+use super::addressed_names::AddressedNames;
 use super::decision_cache::AccessAttributes;
 use super::{FleetView, is_watched};
 use crate::proxy::native_request::NativeRequest;
@@ -29,6 +32,7 @@ impl FleetView {
         connection: SubresourceConnectRequest,
         request: &NativeRequest,
         address: &FleetAddress,
+        sources: FleetSources,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let addressed = address.cluster.as_ref();
         let known_kind = self.reader.known_kind(&request.gvr());
@@ -38,15 +42,35 @@ impl FleetView {
                 None => Err(unwatched(request)),
             };
         }
-        let resource = self.cache.resource(&request.gvr()).await?;
+        let gvr = request.gvr();
+        let resource = self.cache.resource(&gvr, FleetSources::Members).await?;
         // A member that is not cached answers what is addressed to it itself.
         if addressed.is_some_and(|cluster| resource.missing().contains_key(cluster)) {
             return self.forward(connection, request, address).await;
         }
+        self.read_cached(connection, request, address, (&*resource, sources))
+            .await
+    }
+
+    /// Answers from the caches of a resource. In the tree the names of members' objects have their
+    /// cluster, so that no two objects have the same.
+    pub(super) async fn read_cached(
+        &self,
+        connection: SubresourceConnectRequest,
+        request: &NativeRequest,
+        address: &FleetAddress,
+        (resource, sources): (&dyn FleetResource, FleetSources),
+    ) -> Result<Response<ServerResponseBody>, Status> {
         let members = self
-            .readable(&connection.user, request, request.verb, address, &*resource)
+            .readable(&connection.user, request, request.verb, address, resource)
             .await?;
-        let reader = self.reader.of_fleet(members.cache);
+        let reader = match sources {
+            FleetSources::Members => self.reader.of_fleet(members.cache, true),
+            FleetSources::MembersAndControlPlane => {
+                let cache = Arc::new(AddressedNames(members.cache));
+                self.reader.of_fleet(cache, false)
+            }
+        };
         let Some(kind) = reader.cached_kind(request) else {
             return Err(Status::path_not_found());
         };
@@ -79,6 +103,8 @@ impl FleetView {
     ) -> Result<ReadableMembers, Status> {
         let mut cached: BTreeSet<String> = resource.clusters().into_iter().collect();
         let mut missing = resource.missing().clone();
+        let has_control_plane = cached.remove(CONTROL_PLANE);
+        let missing_control_plane = missing.remove_entry(CONTROL_PLANE);
         if let Some(cluster) = &address.cluster {
             self.access.authorize_proxy(user, "get", cluster).await?;
             cached.retain(|name| name == cluster);
@@ -98,7 +124,13 @@ impl FleetView {
             namespace: &request.resource.namespace,
             name: &request.resource.name,
         };
-        let members = self.access.authorize(user, attributes, cached).await;
+        let mut members = self.access.authorize(user, attributes, cached).await;
+        if has_control_plane || missing_control_plane.is_some() {
+            self.authorize_control_plane(user, request, &mut members)
+                .await?;
+        }
+        // Only who may read it is told why it cannot be read.
+        missing.extend(missing_control_plane.filter(|(name, _)| members.allowed.remove(name)));
         let is_denied = has_hidden || !members.denied.is_empty();
         if is_denied
             && members.allowed.is_empty()
@@ -119,6 +151,26 @@ impl FleetView {
                 is_transient,
             }),
         })
+    }
+
+    /// Whether the user may make a request to the control plane, with the rights that he has there.
+    /// Agents have only what they are shown by the control plane itself.
+    async fn authorize_control_plane(
+        &self,
+        user: &UserInfo,
+        request: &NativeRequest,
+        members: &mut AllowedMembers,
+    ) -> Result<(), Status> {
+        let name = CONTROL_PLANE.to_owned();
+        let is_agent = cluster_of_agent_user(user).is_some();
+        match self.reader.authorize(user, request).await {
+            Ok(()) if !is_agent => _ = members.allowed.insert(name),
+            Ok(()) => _ = members.denied.insert(name),
+            Err(status) if status.code == 403 => _ = members.denied.insert(name),
+            Err(status) if status.code < 500 => return Err(status),
+            Err(status) => _ = members.unknown.insert(name, status.message),
+        }
+        Ok(())
     }
 }
 

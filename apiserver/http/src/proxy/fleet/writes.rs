@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{Response, Uri};
 use machinery::Status;
-use members::FleetResource;
+use members::{FleetCache, FleetResource, FleetSources};
 
 use super::FleetView;
 use super::address::{FleetAddress, native_path};
@@ -21,6 +21,17 @@ use crate::subresources::SubresourceConnectRequest;
 /// A resourceVersion that no object has: a store begins with it. It stands for the resourceVersions of
 /// other clusters, so that the member reports the conflict.
 const STALE: &str = "1";
+
+/// The resourceVersion of an object in its own server; `None` for a text that is one already.
+pub(super) fn native_version(cache: &dyn FleetCache, cluster: &str, text: &str) -> Option<String> {
+    let version = cache.member_resource_version(cluster, text)?;
+    let is_of_others = version.is_empty() && !matches!(text, "" | "0");
+    Some(if is_of_others {
+        STALE.to_owned()
+    } else {
+        version
+    })
+}
 
 impl FleetView {
     pub(super) async fn forward(
@@ -62,7 +73,7 @@ impl FleetView {
             )));
         }
         let gvr = request.gvr();
-        let resource = self.cache.resource(&gvr).await?;
+        let resource = self.cache.resource(&gvr, FleetSources::Members).await?;
         let resource: &dyn FleetResource = &*resource;
         let members = self
             .readable(
@@ -108,16 +119,7 @@ impl FleetView {
         let cache = self.cache.clone();
         let transform = |body: Bytes, content_type: &str| {
             restore_body(body, content_type, |value| {
-                let version = |text: &str| {
-                    let version = cache.member_resource_version(cluster, text)?;
-                    let is_of_others = version.is_empty() && !matches!(text, "" | "0");
-                    Some(if is_of_others {
-                        STALE.to_owned()
-                    } else {
-                        version
-                    })
-                };
-                let versions = restore_value(value, version);
+                let versions = restore_value(value, |text| native_version(&*cache, cluster, text));
                 identity.restore(cluster, value) || versions
             })
         };
