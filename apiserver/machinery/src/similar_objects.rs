@@ -43,6 +43,13 @@ struct BaseGroups {
 }
 
 impl BaseGroups {
+    const fn new() -> Self {
+        Self {
+            by_name: BTreeMap::new(),
+            purge_at: MIN_GROUPS_TO_PURGE,
+        }
+    }
+
     fn group(&mut self, name: &str) -> &mut BaseGroup<WeakBase> {
         if self.by_name.len() >= self.purge_at {
             self.by_name
@@ -65,10 +72,7 @@ impl Default for SimilarObjects {
 
 impl SimilarObjects {
     pub const fn new() -> Self {
-        Self(Mutex::new(BaseGroups {
-            by_name: BTreeMap::new(),
-            purge_at: MIN_GROUPS_TO_PURGE,
-        }))
+        Self(Mutex::new(BaseGroups::new()))
     }
 
     /// The same object with its bytes as a difference, if it resembles one of its group. Objects
@@ -115,6 +119,11 @@ impl SimilarObjects {
         };
         let labels = Arc::clone(labels);
         object.with_shared(encoded, labels)
+    }
+
+    /// Forgets all groups. Objects that share bytes keep their bases.
+    pub fn clear(&self) {
+        *self.0.lock() = BaseGroups::new();
     }
 
     fn bases(&self, group: &str) -> Vec<Arc<Base>> {
@@ -224,6 +233,9 @@ mod tests {
         let groups = similar.0.lock();
         assert!(groups.by_name.len() <= MIN_GROUPS_TO_PURGE);
         assert!(groups.by_name.contains_key("kept"));
-        drop((groups, kept));
+        drop(groups);
+        similar.clear();
+        assert!(similar.0.lock().by_name.is_empty());
+        assert_eq!(kept.bytes(), work(0, 0, 0).bytes());
     }
 }

@@ -12,6 +12,7 @@ use storage::ConsistentReadSupport;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::cache_size::CacheSize;
 use crate::error::Error;
 use crate::event::decode;
 use crate::reflector;
@@ -170,6 +171,11 @@ impl Cacher {
     /// Whether there are no objects; `None` when it is unknown.
     pub fn is_empty(&self) -> Option<bool> {
         self.len().map(|len| len == 0)
+    }
+
+    /// What the cache holds of its limit; nothing without one.
+    pub fn size(&self) -> CacheSize {
+        self.cache.state.read().size.size()
     }
 
     pub fn stats(&self) -> WatchCacheStats {

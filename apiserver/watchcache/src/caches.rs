@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use storage::Store;
 
 use crate::cacher::{Cacher, WatchCacheStats};
-use crate::config::{SimilarityGrouping, WatchCacheConfig};
+use crate::config::{CacherOptions, SimilarityGrouping, WatchCacheConfig};
 use crate::error::Error;
 use crate::ring_budget::{EvictableRing, RingBudget};
 use crate::watch_cache::WatchCache;
@@ -47,14 +47,18 @@ impl WatchCaches {
     /// one; it is filled at its first use.
     pub fn cacher(&self, prefix: &str) -> Arc<Cacher> {
         let has_similar = self.config.similar_prefixes.iter().any(|p| p == prefix);
-        let similarity = has_similar.then_some(SimilarityGrouping::Name);
-        self.open(prefix, prefix, &self.store, false, similarity)
+        let options = CacherOptions {
+            similarity: has_similar.then_some(SimilarityGrouping::Name),
+            limit: None,
+        };
+        self.open(prefix, prefix, &self.store, false, options)
     }
 
     /// The same interface without a cache, for kinds that must not take memory (Event). A
     /// prefix is either cached or not: the first call decides.
     pub fn uncached(&self, prefix: &str) -> Arc<Cacher> {
-        self.open(prefix, prefix, &self.store, true, None)
+        let options = CacherOptions::default();
+        self.open(prefix, prefix, &self.store, true, options)
     }
 
     /// The cache of a storage prefix of another store, such as one that converts the values
@@ -64,9 +68,9 @@ impl WatchCaches {
         id: &str,
         prefix: &str,
         store: &Arc<dyn Store>,
-        similarity: Option<SimilarityGrouping>,
+        options: CacherOptions,
     ) -> Arc<Cacher> {
-        self.open(id, prefix, store, false, similarity)
+        self.open(id, prefix, store, false, options)
     }
 
     /// The store of the caches.
@@ -80,7 +84,7 @@ impl WatchCaches {
         prefix: &str,
         store: &Arc<dyn Store>,
         uncached: bool,
-        similarity: Option<SimilarityGrouping>,
+        options: CacherOptions,
     ) -> Arc<Cacher> {
         let mut caches = self.caches.lock();
         if let Some(cache) = caches.cachers.get(id) {
@@ -92,7 +96,7 @@ impl WatchCaches {
             self.config.clone(),
             uncached,
             Arc::clone(&self.budget),
-            similarity,
+            options,
         );
         if !uncached {
             let ring: Weak<dyn EvictableRing> = Arc::<WatchCache>::downgrade(&shared);

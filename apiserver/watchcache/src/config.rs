@@ -1,10 +1,12 @@
 //! The limits of the caches, and which of their objects resemble each other.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use machinery::Object;
 
+use crate::cache_size::CacheSizeLimit;
 use crate::filter::last_segment;
 
 /// The limits of the caches.
@@ -29,6 +31,15 @@ pub enum SimilarityGrouping {
     Name,
     /// Objects of one controller, as the pods of a ReplicaSet.
     Controller,
+}
+
+/// The properties of one cache.
+#[derive(Default)]
+pub struct CacherOptions {
+    /// Without it, no object resembles another.
+    pub similarity: Option<SimilarityGrouping>,
+    /// Without it, the cache holds all that the store has.
+    pub limit: Option<Arc<dyn CacheSizeLimit>>,
 }
 
 impl SimilarityGrouping {

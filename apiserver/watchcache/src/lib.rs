@@ -9,11 +9,12 @@
 //! watcher is a position in the shared ring and owns no buffer of live events. One that
 //! falls behind the ring continues in the store's history, so that 410 follows compaction
 //! only. A snapshot kept for exact reads keeps no value in memory that the ring does not
-//! hold anyway.
+//! hold anyway. A cache with a limit that is exceeded holds nothing ([`CacheSizeLimit`]).
 //!
 //! Entry points: [`WatchCaches::new`], [`WatchCaches::cacher`], [`Cacher::list`],
 //! [`Cacher::watch`].
 
+mod cache_size;
 mod cache_watcher;
 mod cacher;
 mod caches;
@@ -36,10 +37,11 @@ mod watch_cache;
 #[cfg(test)]
 mod tests;
 
+pub use cache_size::{CacheSize, CacheSizeLimit};
 pub use cache_watcher::{CacheWatcher, CacherWatchRequest, WatchStart};
 pub use cacher::{Cacher, ReadFreshness, WatchCacheStats};
 pub use caches::WatchCaches;
-pub use config::{SimilarityGrouping, WatchCacheConfig};
+pub use config::{CacherOptions, SimilarityGrouping, WatchCacheConfig};
 pub use error::Error;
 pub use event::{CacheWatcherItem, ObjectEvent, ObjectEventType};
 pub use filter::{ObjectPredicate, SelectionPredicate};

@@ -44,6 +44,7 @@ async fn list_and_watch(shared: &WatchCache) {
                 if matches!(message, Error::Conversion(_)) {
                     shared.set_unconvertible();
                 }
+                shared.forget_similar_objects();
                 if failures.record_failure("fill", &message.to_string()) {
                     tracing::warn!(prefix = %shared.prefix, why = %message, "cache is not filled, trying again");
                 }
@@ -60,6 +61,8 @@ async fn list(shared: &WatchCache) -> storage::StoreResult<Box<dyn StoreWatch>> 
         limit: LIST_PAGE_KEYS,
         ..RangeRequest::prefix(&shared.prefix)
     };
+    // Declared first, so that it is dropped after the map.
+    let mut size = shared.empty_size();
     let mut map = ObjectMap::new_sync();
     loop {
         let page = shared.store.range(&range).await?;
@@ -67,6 +70,7 @@ async fn list(shared: &WatchCache) -> storage::StoreResult<Box<dyn StoreWatch>> 
         let last = page.kvs.last().map(|e| format!("{}\0", e.key));
         for entry in page.kvs {
             let slot = shared.decode(&entry.key, &entry.value, entry.mod_revision);
+            size.charge(&entry.key, map.get(&*entry.key), Some(&slot))?;
             map.insert_mut(entry.key, slot);
         }
         match last {
@@ -76,14 +80,18 @@ async fn list(shared: &WatchCache) -> storage::StoreResult<Box<dyn StoreWatch>> 
     }
     let revision = range.revision;
     let watch = shared.store.watch(&shared.prefix, revision).await?;
-    shared.install(CacheSnapshot { map, revision });
+    shared.install(CacheSnapshot { map, revision }, size);
     Ok(watch)
 }
 
 async fn watch_events(shared: &WatchCache, watch: &mut dyn StoreWatch) -> Error {
     loop {
         match tokio::time::timeout(IDLE_BEFORE_PROGRESS_REQUEST, watch.next()).await {
-            Ok(Ok(batch)) => shared.apply(batch),
+            Ok(Ok(batch)) => {
+                if let Err(e) = shared.apply(batch) {
+                    return e;
+                }
+            }
             Ok(Err(e)) => return e,
             // A read of the revision makes every watch report its progress. Without it the
             // bookmarks of unchanged resources would fall behind compaction.

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use machinery::{Object, SimilarObjects};
 use parking_lot::{Mutex, RwLock};
-use storage::{Store, WatchResponse};
+use storage::{Store, StoreResult, WatchResponse};
 use tokio::sync::{Notify, watch};
 
-use crate::config::{SimilarityGrouping, WatchCacheConfig};
+use crate::cache_size::{CacheSizeLimit, MeteredSize};
+use crate::config::{CacherOptions, SimilarityGrouping, WatchCacheConfig};
 use crate::error::Error;
 use crate::event::{ObjectDecodeResult, WatchCacheEvent, decode};
 use crate::event_ring::WatchEventRing;
@@ -77,6 +78,8 @@ pub(crate) struct WatchCacheState {
     /// Counts invalidations; a watcher ends with its epoch.
     pub(crate) epoch: u64,
     pub(crate) newest: CacheSnapshot,
+    /// Of the newest snapshot.
+    pub(crate) size: MeteredSize,
     pub(crate) ring: WatchEventRing,
     /// Past snapshots, ascending, none older than the ring.
     past_snapshots: VecDeque<CacheSnapshot>,
@@ -127,6 +130,7 @@ pub(crate) struct WatchCache {
     pub(crate) decoded_writes: DecodedWrites,
     /// Where objects resemble each other.
     similar: Option<(SimilarityGrouping, SimilarObjects)>,
+    limit: Option<Arc<dyn CacheSizeLimit>>,
     /// See [`crate::WatchCaches::expire_watches`]; 0: all clients know revisions of this store.
     watch_floor: AtomicU64,
     /// Watches of an earlier term end.
@@ -141,7 +145,7 @@ impl WatchCache {
         config: WatchCacheConfig,
         uncached: bool,
         budget: Arc<RingBudget>,
-        similarity: Option<SimilarityGrouping>,
+        options: CacherOptions,
     ) -> Arc<Self> {
         let phase = if uncached {
             CachePhase::Ready
@@ -161,6 +165,7 @@ impl WatchCache {
                     map: ObjectMap::new_sync(),
                     revision: 0,
                 },
+                size: MeteredSize::default(),
                 ring: WatchEventRing::default(),
                 past_snapshots: VecDeque::new(),
                 scopes: HashMap::new(),
@@ -168,7 +173,10 @@ impl WatchCache {
             progress: watch::Sender::new(CacheProgress { phase, revision: 0 }),
             ring_bytes: AtomicUsize::new(0),
             decoded_writes: DecodedWrites::default(),
-            similar: similarity.map(|grouping| (grouping, SimilarObjects::new())),
+            similar: options
+                .similarity
+                .map(|grouping| (grouping, SimilarObjects::new())),
+            limit: options.limit,
             watch_floor: AtomicU64::new(0),
             watch_term: AtomicU64::new(0),
             budget,
@@ -198,15 +206,21 @@ impl WatchCache {
         }
     }
 
+    /// The size of an empty snapshot.
+    pub(crate) fn empty_size(&self) -> MeteredSize {
+        MeteredSize::new(self.limit.as_ref())
+    }
+
     /// Installs a new snapshot and admits readers.
-    pub(crate) fn install(&self, now: CacheSnapshot) {
+    pub(crate) fn install(&self, now: CacheSnapshot, size: MeteredSize) {
         let revision = now.revision;
         let mut state = self.state.write();
         state.ring.reset(revision);
         let old = std::mem::replace(&mut state.newest, now);
+        let old_size = std::mem::replace(&mut state.size, size);
         state.phase = CachePhase::Ready;
         drop(state);
-        drop(old);
+        drop((old, old_size));
         self.counters.fills.fetch_add(1, Ordering::Relaxed);
         self.progress.send_replace(CacheProgress {
             phase: CachePhase::Ready,
@@ -221,6 +235,7 @@ impl WatchCache {
         state.phase = CachePhase::Broken;
         let revision = state.newest.revision;
         let old = std::mem::replace(&mut state.newest.map, ObjectMap::new_sync());
+        let old_size = std::mem::take(&mut state.size);
         let snapshots = std::mem::take(&mut state.past_snapshots);
         let ring = std::mem::take(&mut state.ring);
         // Positions must not repeat, or an old watcher would read wrong events.
@@ -230,12 +245,21 @@ impl WatchCache {
         drop(state);
         self.decoded_writes.clear();
         drop((old, snapshots, ring));
+        self.forget_similar_objects();
+        drop(old_size);
         self.progress.send_replace(CacheProgress {
             phase: CachePhase::Broken,
             revision,
         });
         for scope in scopes {
             scope.notify.notify_waiters();
+        }
+    }
+
+    /// Forgets what objects had in common that nothing holds any more.
+    pub(crate) fn forget_similar_objects(&self) {
+        if let Some((_, similar)) = &self.similar {
+            similar.clear();
         }
     }
 
@@ -267,8 +291,9 @@ impl WatchCache {
         (object.revision() == revision).then(|| object.clone())
     }
 
-    /// Applies a watch response and wakes the watchers concerned.
-    pub(crate) fn apply(&self, batch: WatchResponse) {
+    /// Applies a watch response and wakes the watchers concerned. After an error, of the limit, the
+    /// state is to be discarded.
+    pub(crate) fn apply(&self, batch: WatchResponse) -> StoreResult<()> {
         let decoded: Vec<(storage::StoreEvent, Option<ObjectDecodeResult>)> = batch
             .events
             .into_iter()
@@ -282,6 +307,7 @@ impl WatchCache {
             .collect();
         let mut scopes_to_notify: Vec<Arc<WatchScopeNotifier>> = Vec::new();
         let mut weight = 0;
+        let mut outcome = Ok(());
         let mut state = self.state.write();
         let before = state.newest.revision;
         let mut reached_revision = batch.revision.max(before);
@@ -292,6 +318,13 @@ impl WatchCache {
             }
             reached_revision = reached_revision.max(event.revision);
             let previous = state.newest.map.get(&*event.key).cloned();
+            outcome = state
+                .size
+                .charge(&event.key, previous.as_ref(), now.as_ref());
+            if outcome.is_err() {
+                reached_revision = before;
+                break;
+            }
             match &now {
                 Some(slot) => state
                     .newest
@@ -325,6 +358,7 @@ impl WatchCache {
         if reached_revision > before {
             self.progress.send_modify(|p| p.revision = reached_revision);
         }
+        outcome
     }
 
     /// The newest snapshot; fails while the cache is not ready.

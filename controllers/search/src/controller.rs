@@ -25,7 +25,8 @@ impl MemberCaches {
     /// `watch_caches` are those of the process, with which the caches of members share the memory
     /// for events.
     pub fn new(watch_caches: &Arc<WatchCaches>) -> Self {
-        let caches = SelectedResourceCaches::new(Arc::clone(watch_caches), CachedForm::Search);
+        let caches =
+            SelectedResourceCaches::new(Arc::clone(watch_caches), CachedForm::Search, None);
         Self(Arc::new(caches))
     }
 }

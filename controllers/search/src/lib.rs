@@ -15,6 +15,7 @@
 //! Entry points: [`MemberCaches`], [`start`], [`start_fleet`], [`start_backend_stores`].
 
 mod backend_store;
+mod cache_budget;
 mod cache_requests;
 mod continue_token;
 mod controller;
@@ -25,6 +26,7 @@ mod member_store_watch;
 mod merged_watch;
 mod metrics;
 mod multi_cluster_cache;
+mod process_memory;
 mod resource_caches;
 mod resource_version;
 mod selected_resources;

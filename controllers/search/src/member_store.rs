@@ -15,19 +15,22 @@ use storage::{
     TxnResponse,
 };
 use tokio::time::{Instant, sleep_until};
+use watchcache::{CacheSize, CacheSizeLimit};
 
-use crate::member_resource::{CachedForm, MemberResource, store_error};
+use crate::cache_budget::CacheBudget;
+use crate::member_resource::{MemberResource, store_error};
 use crate::member_store_watch::MemberStoreWatch;
 
 /// Objects per page of a list, as in client-go's pager.
 const LIST_PAGE_SIZE: u64 = 500;
-/// The most objects of one resource of a member, and their bytes, that the fleet view caches. A
-/// ResourceRegistry is an administrator's choice and has no such bound.
-const MAX_FLEET_OBJECTS: usize = 250_000;
-const MAX_FLEET_BYTES: usize = 1 << 30;
 /// A member that refuses a list is asked again after a while: only somebody's change of its roles helps.
 const REFUSAL_BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(10));
+/// A member with more than may be cached is asked again after a while: each list of it takes time
+/// and memory.
+const OVERFLOW_BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_secs(60), MAX_OVERFLOW_DELAY);
+const MAX_OVERFLOW_DELAY: Duration = Duration::from_secs(600);
 /// The longest text of a failure that is kept; a member may send more.
 const MAX_FAILURE_CHARS: usize = 256;
 
@@ -36,43 +39,74 @@ const MAX_FAILURE_CHARS: usize = 256;
 struct ListProgress {
     /// The first key of the next page, and its continue token.
     next_page: Option<(String, String)>,
-    /// The objects of the pages so far, and their bytes.
-    size: (usize, usize),
     /// The revision of the last complete list, from which one watch may start.
     listed: Option<u64>,
     newest: u64,
 }
 
-/// The lists that have failed since the last complete one.
+/// The failures since the last complete list, and when the next may start.
 struct ListFailures {
     /// Why the last one failed.
     last: Option<String>,
-    backoff: ExponentialBackoff,
-    /// Not before then is a member asked that has refused.
+    refusals: ExponentialBackoff,
+    /// Goes on over complete lists, since a member may exceed the bounds by its watch.
+    overflows: ExponentialBackoff,
+    /// Not before then is a member listed again.
     retry_at: Option<Instant>,
+    last_complete: Option<Instant>,
 }
 
 impl Default for ListFailures {
     fn default() -> Self {
         Self {
             last: None,
-            backoff: REFUSAL_BACKOFF,
+            refusals: REFUSAL_BACKOFF,
+            overflows: OVERFLOW_BACKOFF,
             retry_at: None,
+            last_complete: None,
         }
+    }
+}
+
+impl ListFailures {
+    fn record(&mut self, reason: &str) {
+        self.last = Some(reason.chars().take(MAX_FAILURE_CHARS).collect());
+    }
+
+    /// The member has more than may be cached.
+    fn record_overflow(&mut self, reason: &str) {
+        self.record(reason);
+        // One that was within the bounds for long begins anew.
+        let was_within = self.last_complete.take();
+        if was_within.is_some_and(|at| at.elapsed() >= MAX_OVERFLOW_DELAY) {
+            self.overflows.reset();
+        }
+        self.retry_at = Some(Instant::now() + self.overflows.next_delay());
+    }
+
+    fn record_complete_list(&mut self) {
+        self.last = None;
+        self.refusals.reset();
+        self.retry_at = None;
+        self.last_complete = Some(Instant::now());
     }
 }
 
 /// The store of one resource of a member.
 pub(crate) struct MemberStore {
     resource: Arc<MemberResource>,
+    /// A ResourceRegistry is an administrator's choice and has none; everybody can read the fleet
+    /// view, and so have it list what members have.
+    budget: Option<Arc<CacheBudget>>,
     progress: Mutex<ListProgress>,
     failures: Mutex<ListFailures>,
 }
 
 impl MemberStore {
-    pub(crate) fn new(resource: MemberResource) -> Self {
+    pub(crate) fn new(resource: MemberResource, budget: Option<Arc<CacheBudget>>) -> Self {
         Self {
             resource: Arc::new(resource),
+            budget,
             progress: Mutex::default(),
             failures: Mutex::default(),
         }
@@ -114,7 +148,7 @@ impl MemberStore {
         page.map_err(|error| {
             if error.is_forbidden() {
                 let mut failures = self.failures.lock();
-                failures.retry_at = Some(Instant::now() + failures.backoff.next_delay());
+                failures.retry_at = Some(Instant::now() + failures.refusals.next_delay());
             }
             // Whoever is shown the reason need not know the address.
             match &error {
@@ -123,23 +157,6 @@ impl MemberStore {
             }
             store_error(&self.resource.cluster, &error)
         })
-    }
-
-    /// Counts a page; an error once the list is too large for the fleet view.
-    fn count(&self, progress: &mut ListProgress, page: &[KeyValue]) -> StoreResult<()> {
-        let (objects, bytes) = &mut progress.size;
-        *objects += page.len();
-        *bytes += page.iter().map(|kv| kv.value.len()).sum::<usize>();
-        let is_too_large = *objects > MAX_FLEET_OBJECTS || *bytes > MAX_FLEET_BYTES;
-        if self.resource.form == CachedForm::Fleet && is_too_large {
-            return Err(Error::Unavailable(format!(
-                "cluster {:?} has more than {MAX_FLEET_OBJECTS} {} or {} MiB of them",
-                self.resource.cluster,
-                self.resource.resource.resource,
-                MAX_FLEET_BYTES >> 20
-            )));
-        }
-        Ok(())
     }
 
     /// The pages of a list of all keys, in turn. The limit is that of the member's pages.
@@ -156,8 +173,6 @@ impl MemberStore {
                 continue;
             }
             let mut progress = self.progress.lock();
-            let counted = self.count(&mut progress, &kvs);
-            counted.inspect_err(|error| self.record_failure(&error.to_string()))?;
             progress.newest = revision;
             match kvs.last().filter(|_| !token.is_empty()) {
                 Some(last) => progress.next_page = Some((format!("{}\0", last.key), token.clone())),
@@ -172,7 +187,7 @@ impl MemberStore {
     }
 
     fn record_failure(&self, reason: &str) {
-        self.failures.lock().last = Some(reason.chars().take(MAX_FAILURE_CHARS).collect());
+        self.failures.lock().record(reason);
     }
 
     fn key_values(&self, objects: Vec<Object>) -> Vec<KeyValue> {
@@ -206,7 +221,7 @@ impl Store for MemberStore {
     async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
         let page = self.next_page(range).await;
         if page.as_ref().is_ok_and(|page| page.remaining == 0) {
-            *self.failures.lock() = ListFailures::default();
+            self.failures.lock().record_complete_list();
         }
         page
     }
@@ -228,5 +243,21 @@ impl Store for MemberStore {
 
     async fn compact(&self, _: u64) -> StoreResult<()> {
         Ok(())
+    }
+}
+
+impl CacheSizeLimit for MemberStore {
+    fn resize(&self, from: CacheSize, to: CacheSize) -> StoreResult<()> {
+        let Some(budget) = &self.budget else {
+            return Ok(());
+        };
+        budget.resize(from, to).map_err(|overflow| {
+            let MemberResource {
+                cluster, resource, ..
+            } = &*self.resource;
+            let reason = overflow.reason(cluster, &resource.resource);
+            self.failures.lock().record_overflow(&reason);
+            Error::Unavailable(reason)
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! Metrics of the caches of members: how many there are, in which state, and how many objects they have.
-//! They are counted at each scrape.
+//! Metrics of the caches of members: how many there are, in which state, and how many objects and bytes
+//! they have. They are counted at each scrape.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Once, Weak};
@@ -11,6 +11,7 @@ use crate::resource_caches::SelectedResourceCaches;
 
 const CACHES: &str = "flotilla_search_caches";
 const OBJECTS: &str = "flotilla_search_cached_objects";
+const BYTES: &str = "flotilla_search_cached_bytes";
 /// `ready` answers, `filling` is listed for the first time or again, `unreachable` has no connection.
 const STATES: [&str; 3] = ["ready", "filling", "unreachable"];
 
@@ -34,6 +35,11 @@ pub(crate) fn register(caches: &Arc<SelectedResourceCaches>) {
                 "Objects of a cluster in the caches of selected resources.",
                 &["member_cluster"],
             ),
+            gauge(
+                BYTES,
+                "Bytes of the objects of a cluster in the caches of selected resources.",
+                &["member_cluster"],
+            ),
         ];
         flotilla_metrics::process_registry().register_callback(&descriptions, collect);
     });
@@ -42,11 +48,12 @@ pub(crate) fn register(caches: &Arc<SelectedResourceCaches>) {
     measured.push(Arc::downgrade(caches));
 }
 
-/// The caches of a cluster by state, and their objects.
+/// The caches of a cluster by state, and their objects and bytes.
 #[derive(Default)]
 struct ClusterCaches {
     by_state: [usize; STATES.len()],
     objects: usize,
+    bytes: usize,
 }
 
 fn collect(writer: &mut CallbackMetricWriter<'_>) {
@@ -58,6 +65,7 @@ fn collect(writer: &mut CallbackMetricWriter<'_>) {
             let objects = member.cacher.len();
             of_cluster.by_state[usize::from(objects.is_none())] += 1;
             of_cluster.objects += objects.unwrap_or(0);
+            of_cluster.bytes += member.cacher.size().bytes;
         }
         for cluster in resource.unreachable.keys() {
             clusters.entry(cluster.clone()).or_default().by_state[2] += 1;
@@ -68,5 +76,6 @@ fn collect(writer: &mut CallbackMetricWriter<'_>) {
             writer.set(CACHES, &[&cluster, state], count as f64);
         }
         writer.set(OBJECTS, &[&cluster], caches.objects as f64);
+        writer.set(BYTES, &[&cluster], caches.bytes as f64);
     }
 }

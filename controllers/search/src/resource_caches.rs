@@ -11,8 +11,9 @@ use parking_lot::RwLock;
 use storage::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use watchcache::{Cacher, SimilarityGrouping, WatchCaches};
+use watchcache::{Cacher, CacherOptions, SimilarityGrouping, WatchCaches};
 
+use crate::cache_budget::CacheBudget;
 use crate::member_resource::{CachedForm, MemberResource, NamespaceScope};
 use crate::member_store::MemberStore;
 use crate::selected_resources::{SelectedResource, SelectedResources};
@@ -81,6 +82,8 @@ impl ResourceCaches {
 pub(crate) struct SelectedResourceCaches {
     pub(crate) watch_caches: Arc<WatchCaches>,
     form: CachedForm,
+    /// Bounds the caches.
+    budget: Option<Arc<CacheBudget>>,
     by_resource: RwLock<BTreeMap<Gvr, Arc<ResourceCaches>>>,
     next_id: AtomicU64,
     /// Marked as changed when other caches replace some.
@@ -89,10 +92,15 @@ pub(crate) struct SelectedResourceCaches {
 
 impl SelectedResourceCaches {
     /// The member caches share the memory for events with the other watch caches of the process.
-    pub(crate) fn new(watch_caches: Arc<WatchCaches>, form: CachedForm) -> Self {
+    pub(crate) fn new(
+        watch_caches: Arc<WatchCaches>,
+        form: CachedForm,
+        budget: Option<Arc<CacheBudget>>,
+    ) -> Self {
         Self {
             watch_caches,
             form,
+            budget,
             by_resource: RwLock::default(),
             next_id: AtomicU64::new(0),
             changed: watch::Sender::default(),
@@ -178,7 +186,7 @@ impl SelectedResourceCaches {
         let prefix = format!("/{root}/{cluster}/{}/{}/", gvr.group, gvr.resource);
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
         let id = format!("{prefix}{}/{number}", gvr.version);
-        let store = Arc::new(MemberStore::new(MemberResource {
+        let resource = MemberResource {
             cluster: cluster.to_owned(),
             resource: gvr.clone(),
             kind: kind.clone(),
@@ -186,11 +194,15 @@ impl SelectedResourceCaches {
             scope: scope.clone(),
             api: Arc::clone(&api),
             prefix: prefix.clone(),
-        }));
+        };
+        let store = Arc::new(MemberStore::new(resource, self.budget.clone()));
         let read_store: Arc<dyn Store> = store.clone();
-        let similarity = Some(SimilarityGrouping::Controller);
+        let options = CacherOptions {
+            similarity: Some(SimilarityGrouping::Controller),
+            limit: Some(store.clone()),
+        };
         let caches = &self.watch_caches;
-        let cacher = caches.cacher_of(&id, &prefix, &read_store, similarity);
+        let cacher = caches.cacher_of(&id, &prefix, &read_store, options);
         // The first question starts the list.
         cacher.ready();
         Arc::new(MemberCacher {

@@ -26,7 +26,7 @@ use openapi::{
 use serde_json::Value;
 use storage::Store;
 use tokio::sync::watch;
-use watchcache::WatchCaches;
+use watchcache::{CacherOptions, WatchCaches};
 
 pub(crate) use self::converter::{ConversionWebhookClient, CustomResourceConverter};
 pub(crate) use self::versioned_store::VersionedStore;
@@ -256,7 +256,8 @@ fn serve_versions(
                 ));
                 let id = format!("{prefix}{}@{hash:016x}", kind.gvk.version);
                 let as_store: Arc<dyn Store> = Arc::clone(&store) as _;
-                let cache = options.caches.cacher_of(&id, prefix, &as_store, None);
+                let cacher = CacherOptions::default();
+                let cache = options.caches.cacher_of(&id, prefix, &as_store, cacher);
                 (id, cache, Some(store))
             }
         };

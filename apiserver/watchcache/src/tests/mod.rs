@@ -5,6 +5,7 @@ mod freshness;
 mod lists;
 mod model;
 mod similar_objects;
+mod size_limit;
 mod watches;
 
 use std::collections::BTreeMap;

@@ -24,6 +24,7 @@ use watchcache::{CacherListRequest, ListRevision, SelectionPredicate};
 use super::control_plane::ControlPlaneResources;
 use super::demand::{DemandedKind, DemandedResources, IDLE_TIMEOUT};
 use super::resource::CachedFleetResource;
+use crate::cache_budget::CacheBudget;
 use crate::controller::{ConnectedMembers, MemberCaches};
 use crate::member_resource::{CachedForm, NamespaceScope};
 use crate::metrics;
@@ -49,7 +50,8 @@ pub struct FleetOptions {
 /// is watched, before something is read.
 pub fn start_fleet(context: &ControllerContext, options: FleetOptions) -> Arc<dyn FleetCache> {
     let watch_caches = Arc::clone(&options.caches.0.watch_caches);
-    let caches = SelectedResourceCaches::new(watch_caches, CachedForm::Fleet);
+    let budget = Some(Arc::new(CacheBudget::of_process()));
+    let caches = SelectedResourceCaches::new(watch_caches, CachedForm::Fleet, budget);
     let shared = Arc::new(SharedFleetCache {
         context: context.clone(),
         backends: options.backends,

@@ -1,5 +1,6 @@
 //! Tests of the cache over fake members: what it lists, watches and forgets.
 
+mod cache_bounds;
 /// Changes of ResourceRegistries and Clusters.
 mod registries;
 /// Where reads and watches are in each member.
@@ -72,7 +73,7 @@ pub(crate) fn map(namespace: &str, name: &str) -> Value {
 }
 
 pub(crate) fn unused_store(api: Arc<dyn Api>) -> Arc<MemberStore> {
-    Arc::new(MemberStore::new(MemberResource {
+    let resource = MemberResource {
         cluster: "m1".to_owned(),
         resource: MAPS.clone(),
         kind: Gvk::from_static("", "v1", "ConfigMap"),
@@ -80,7 +81,8 @@ pub(crate) fn unused_store(api: Arc<dyn Api>) -> Arc<MemberStore> {
         scope: NamespaceScope::All,
         api,
         prefix: "/".to_owned(),
-    }))
+    };
+    Arc::new(MemberStore::new(resource, None))
 }
 
 /// A context of the host, without events.
