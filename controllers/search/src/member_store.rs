@@ -251,10 +251,10 @@ impl CacheSizeLimit for MemberStore {
         let Some(budget) = &self.budget else {
             return Ok(());
         };
-        budget.resize(from, to).map_err(|overflow| {
-            let MemberResource {
-                cluster, resource, ..
-            } = &*self.resource;
+        let MemberResource {
+            cluster, resource, ..
+        } = &*self.resource;
+        budget.resize(cluster, from, to).map_err(|overflow| {
             let reason = overflow.reason(cluster, &resource.resource);
             self.failures.lock().record_overflow(&reason);
             Error::Unavailable(reason)

@@ -1,13 +1,11 @@
 //! The bounds of what the fleet view caches: what exceeds them is dropped, and nothing else.
 
-use std::collections::BTreeMap;
-
 use client::Informer;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use watchcache::CacheSize;
 
 use super::*;
-use crate::cache_budget::CacheBudget;
+use crate::cache_budget::{CacheBudget, CacheLimits};
 use crate::resource_caches::{MemberCacher, SelectedResourceCaches};
 use crate::selected_resources::{SelectedResource, SelectedResources};
 
@@ -48,7 +46,7 @@ struct BoundedFixture {
 
 impl BoundedFixture {
     /// The ConfigMaps of both members are selected; each has one of 10 KiB.
-    async fn new(max_resource: CacheSize, max_bytes: usize) -> Self {
+    async fn new(limits: CacheLimits) -> Self {
         let members = FakeConnections([FakeApi::new(), FakeApi::new()]);
         let lists: [Arc<AtomicUsize>; 2] = Default::default();
         for (member, count) in members.0.iter().zip(lists.clone()) {
@@ -59,7 +57,7 @@ impl BoundedFixture {
         }
         let store = unused_store(FakeApi::new());
         let watch_caches = WatchCaches::new(store, WatchCacheConfig::default());
-        let budget = Arc::new(CacheBudget::new(max_resource, max_bytes));
+        let budget = Arc::new(CacheBudget::new(limits));
         let caches = SelectedResourceCaches::new(
             Arc::clone(&watch_caches),
             CachedForm::Fleet,
@@ -133,15 +131,19 @@ impl BoundedFixture {
     }
 }
 
-const FEW_OBJECTS: CacheSize = CacheSize {
-    objects: 3,
-    bytes: MIB,
+const FEW_OBJECTS: CacheLimits = CacheLimits {
+    resource: CacheSize {
+        objects: 3,
+        bytes: MIB,
+    },
+    member_bytes: 100 * MIB,
+    total_bytes: 100 * MIB,
 };
 
 // proves: FLV-bounds
 #[tokio::test(start_paused = true)]
 async fn what_a_watch_adds_is_bounded_as_what_is_listed() {
-    let fixture = BoundedFixture::new(FEW_OBJECTS, 100 * MIB).await;
+    let fixture = BoundedFixture::new(FEW_OBJECTS).await;
     fixture.wait_for_objects(0, 1).await;
     fixture.wait_for_objects(1, 1).await;
     let filled = fixture.bytes();
@@ -181,7 +183,7 @@ async fn what_a_watch_adds_is_bounded_as_what_is_listed() {
 // proves: FLV-bounds
 #[tokio::test(start_paused = true)]
 async fn the_bytes_of_a_resource_are_bounded() {
-    let fixture = BoundedFixture::new(FEW_OBJECTS, 100 * MIB).await;
+    let fixture = BoundedFixture::new(FEW_OBJECTS).await;
     fixture.put(0, "second", 900 << 10);
     fixture.wait_for_objects(0, 2).await;
     // An object that grows counts too.
@@ -195,11 +197,15 @@ async fn the_bytes_of_a_resource_are_bounded() {
 // proves: FLV-bounds
 #[tokio::test(start_paused = true)]
 async fn what_does_not_fit_into_the_budget_of_all_is_not_cached() {
-    let large = CacheSize {
-        objects: 1000,
-        bytes: 10 * MIB,
+    let limits = CacheLimits {
+        resource: CacheSize {
+            objects: 1000,
+            bytes: 10 * MIB,
+        },
+        member_bytes: 2 * MIB,
+        total_bytes: 2 * MIB,
     };
-    let fixture = BoundedFixture::new(large, 2 * MIB).await;
+    let fixture = BoundedFixture::new(limits).await;
     fixture.put(1, "second", MIB);
     fixture.wait_for_objects(1, 2).await;
     fixture.put(0, "second", MIB / 2);
@@ -221,7 +227,7 @@ async fn what_does_not_fit_into_the_budget_of_all_is_not_cached() {
 // proves: FLV-bounds
 #[tokio::test(start_paused = true)]
 async fn a_member_beyond_its_bound_is_listed_rarely() {
-    let fixture = BoundedFixture::new(FEW_OBJECTS, 100 * MIB).await;
+    let fixture = BoundedFixture::new(FEW_OBJECTS).await;
     fixture.wait_for_objects(0, 1).await;
     // It lists little, and then floods its watch.
     let mut lists_per_hour = Vec::new();
@@ -259,38 +265,4 @@ async fn a_member_beyond_its_bound_is_listed_rarely() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     fixture.wait_for_objects(0, 3).await;
     fixture.stop().await;
-}
-
-#[test]
-fn messages_name_the_bound() {
-    let max = CacheSize {
-        objects: 7,
-        bytes: 3 * MIB,
-    };
-    let budget = CacheBudget::new(max, 4 * MIB);
-    let size = |objects: usize, bytes: usize| CacheSize { objects, bytes };
-    let mut reasons = BTreeMap::new();
-    for (from, to) in [
-        (size(0, 0), size(8, 0)),
-        (size(0, 0), size(1, 3 * MIB + 1)),
-        (size(0, 0), size(1, 3 * MIB)),
-        (size(0, 0), size(1, 2 * MIB)),
-        // What is there already may become smaller.
-        (size(1, 3 * MIB), size(1, 2 * MIB)),
-    ] {
-        let outcome = budget.resize(from, to);
-        let reason = outcome.err().map(|overflow| overflow.reason("m1", "pods"));
-        *reasons.entry(reason.unwrap_or_default()).or_insert(0) += 1;
-    }
-    let expected = [
-        ("", 2),
-        ("cluster \"m1\" has more than 7 pods or 3 MiB of them", 2),
-        (
-            "the fleet view may cache 4 MiB, and the pods of cluster \"m1\" do not fit",
-            1,
-        ),
-    ];
-    let expected = expected.map(|(reason, count)| (reason.to_owned(), count));
-    assert_eq!(reasons, BTreeMap::from(expected));
-    assert_eq!(budget.bytes(), 2 * MIB);
 }
