@@ -24,8 +24,11 @@ use crate::member_store_watch::MemberStoreWatch;
 /// Objects per page of a list, as in client-go's pager.
 const LIST_PAGE_SIZE: u64 = 500;
 /// A member that refuses a list is asked again after a while: only somebody's change of its roles helps.
-const REFUSAL_BACKOFF: ExponentialBackoff =
+/// So is one whose watch does not outlive the list: it would be listed without end.
+const LIST_BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(10));
+/// A watch that has lasted so long ends the backoff.
+const STABLE_WATCH_DURATION: Duration = Duration::from_secs(60);
 /// A member with more than may be cached is asked again after a while: each list of it takes time
 /// and memory.
 const OVERFLOW_BACKOFF: ExponentialBackoff =
@@ -48,7 +51,7 @@ struct ListProgress {
 struct ListFailures {
     /// Why the last one failed.
     last: Option<String>,
-    refusals: ExponentialBackoff,
+    lists: ExponentialBackoff,
     /// Goes on over complete lists, since a member may exceed the bounds by its watch.
     overflows: ExponentialBackoff,
     /// Not before then is a member listed again.
@@ -60,7 +63,7 @@ impl Default for ListFailures {
     fn default() -> Self {
         Self {
             last: None,
-            refusals: REFUSAL_BACKOFF,
+            lists: LIST_BACKOFF,
             overflows: OVERFLOW_BACKOFF,
             retry_at: None,
             last_complete: None,
@@ -86,9 +89,12 @@ impl ListFailures {
 
     fn record_complete_list(&mut self) {
         self.last = None;
-        self.refusals.reset();
-        self.retry_at = None;
-        self.last_complete = Some(Instant::now());
+        let now = Instant::now();
+        let last = self.last_complete.replace(now);
+        if last.is_none_or(|last| now - last >= STABLE_WATCH_DURATION) {
+            self.lists.reset();
+        }
+        self.retry_at = Some(now + self.lists.next_delay());
     }
 }
 
@@ -148,7 +154,7 @@ impl MemberStore {
         page.map_err(|error| {
             if error.is_forbidden() {
                 let mut failures = self.failures.lock();
-                failures.retry_at = Some(Instant::now() + failures.refusals.next_delay());
+                failures.retry_at = Some(Instant::now() + failures.lists.next_delay());
             }
             // Whoever is shown the reason need not know the address.
             match &error {

@@ -266,3 +266,25 @@ async fn a_member_beyond_its_bound_is_listed_rarely() {
     fixture.wait_for_objects(0, 3).await;
     fixture.stop().await;
 }
+
+// proves: FLV-bounds
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_watches_expire_is_listed_rarely() {
+    let fixture = BoundedFixture::new(FEW_OBJECTS).await;
+    fixture.wait_for_objects(0, 1).await;
+    let lists = Arc::clone(&fixture.lists[0]);
+    fixture.members.0[0].on_call(move |call| {
+        lists.fetch_add(usize::from(call.verb == "list"), Ordering::Relaxed);
+        (call.verb == "watch").then(|| Status::expired("too old resource version").into())
+    });
+    fixture.members.0[0].end_watches();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lists = fixture.lists[0].load(Ordering::Relaxed);
+    assert!((5..=11).contains(&lists), "{lists}");
+    fixture.members.0[0].on_call(|_| None);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    fixture.put(0, "second", 0);
+    fixture.wait_for_objects(0, 2).await;
+    fixture.bytes();
+    fixture.stop().await;
+}
