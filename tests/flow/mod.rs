@@ -86,10 +86,10 @@ pub(crate) mod search;
 
 /// Trees of owners that tools draw from the fleet view.
 mod fleet_tree;
+/// The fleet tree: objects of all members beside those of the control plane.
+mod fleet_tree_names;
 /// The fleet tree for clients that keep all objects of a cluster by their names, as Argo CD does.
 pub(crate) mod fleet_tree_watches;
-/// The fleet tree: objects of all members beside those of the control plane.
-mod fleet_tree_writes;
 /// The fleet view: objects of all members as of one cluster.
 mod fleet_view;
 /// The fleet view of a member in pull mode.

@@ -2,12 +2,13 @@
 //! user has there.
 
 use harness::http_client::{HttpTestClient, HttpTestRequest, HttpTestResponse, full_body};
+use harness::kubectl::Kubectl;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::flow::fleet::{FleetFixture, wait_for_namespace, wait_until};
 use crate::flow::fleet_view::{grant, proxy_of};
-use crate::flow::objects::{CONFIG_MAPS, config_map, secret};
+use crate::flow::objects::{CONFIG_MAPS, config_map, deployment, policy, secret};
 use crate::flow::search::{ORIGIN, WatchLines, administrator};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -374,4 +375,73 @@ async fn rights_in_the_control_plane_and_in_each_member_decide() {
     for user in [of_member, of_control] {
         assert_eq!(tree.get_as(user, &watch).await.code, 410, "{user}");
     }
+}
+
+// proves: FLT-kubectl
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_has_a_template_and_its_copies_in_one_context() {
+    let ns = "fleet-tree-kubectl";
+    let tree = FleetTree::start("fleet-tree-kubectl-home").await;
+    let (kubeconfig, folder) = (tree.fleet.kubeconfig(), tree.fleet.up.dir().to_owned());
+    let start = move || Kubectl::of_1_36(&kubeconfig, &folder, ns);
+    let kubectl = tokio::task::spawn_blocking(start).await.unwrap();
+    let control = &tree.fleet.control;
+    let template = deployment(ns, "web", 1);
+    let clusters = ["member1", "member2"];
+    control
+        .create(policy(ns, "web", &template, &clusters))
+        .await;
+    control.create(template).await;
+    let path = format!("/fleet-tree/api/v1/namespaces/{ns}/pods");
+    wait_until("two running pods", async || {
+        let list = tree.get(&path).await.json();
+        let pods = list["items"].as_array().into_iter().flatten();
+        pods.filter(|pod| pod["status"]["phase"] == "Running")
+            .count()
+            == 2
+    })
+    .await;
+    let run = tokio::task::spawn_blocking(move || kubectl.iter().for_each(use_tree_with));
+    run.await.unwrap();
+}
+
+/// Reads and writes a template `web`, its copies and their pods.
+fn use_tree_with(kubectl: &Kubectl) {
+    let tree = |line: &str| kubectl.output(&format!("--context fleet-tree {line}"));
+    let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let all = ["web", "web@member1", "web@member2"].map(|name| format!("deployment.apps/{name}"));
+    let mut listed = lines(tree("get deployments -o name"));
+    listed.sort();
+    assert_eq!(listed, all);
+    for name in &all {
+        assert_eq!(tree(&format!("get {name} -o name")).trim(), name);
+    }
+    let pods = lines(tree("get pods -o name"));
+    let of_member = |member: &str| pods.iter().find(|pod| pod.ends_with(member)).unwrap();
+    let pod = of_member("@member1");
+    // kubectl compares the name that it has asked for with that of the answer.
+    tree(&format!("wait {pod} --for=condition=Ready --timeout=30s"));
+    tree(&format!("logs {pod}"));
+    tree(&format!("exec {pod} -- true"));
+    tree(&format!("delete {pod} --wait=false"));
+    tree("scale deploy web --replicas=2");
+    tree("rollout restart deploy/web");
+    let (code, printed) = kubectl.run_with_input(
+        "--context fleet-tree scale deploy web@member1 --replicas=5",
+        "",
+    );
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("change the template"), "{printed}");
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: applied}\ndata: {k: v}\n";
+    for _ in 0..2 {
+        let (code, printed) = kubectl.run_with_input("--context fleet-tree apply -f -", manifest);
+        assert_eq!(code, 0, "{printed}");
+    }
+    let (code, printed) = kubectl.run_with_input(
+        "--context fleet-tree apply --server-side --force-conflicts -f -",
+        manifest,
+    );
+    assert_eq!(code, 0, "{printed}");
+    tree("delete cm applied");
+    tree("delete deploy web --wait=false");
 }
