@@ -1,6 +1,6 @@
-//! The form in which the fleet view shows an object of a member, or of the control plane. What a member sends is untrusted: its
-//! kind and cluster are the cache's, and an object with an impossible name, or one that names a cluster, is
-//! not cached.
+//! The form in which the fleet view shows an object of a member, or of the control plane. What a member
+//! sends is untrusted: its kind and cluster are the cache's, and an object with an impossible name, or one
+//! that names a cluster, is not cached.
 
 use std::collections::BTreeMap;
 
