@@ -6,6 +6,7 @@ use karmada_api::rollout::{LEFT_AFTER_END, RolloutPhase};
 
 use super::clusters::ClusterState;
 use super::input::ObservedTarget;
+use super::kept_replicas::batch_of_work;
 use super::step::RolloutStep;
 
 impl RolloutStep<'_> {
@@ -20,17 +21,15 @@ impl RolloutStep<'_> {
         let ended_stages = self.ended_stages();
         let mut joined = Vec::new();
         for target in joining.values() {
-            // One that returns before it has lost its replicas waits for its turn with them.
-            let keeps_work =
-                input.policy.min_available.is_some() && !target.work_revision.is_empty();
+            let kept = self.kept_replicas_of(target);
             let revision = match self.passes_at_once(target, ended_stages) {
-                _ if keeps_work => &target.work_revision,
+                // One that keeps its replicas when it returns waits for its turn with them.
+                _ if kept.is_some() => &target.work_revision,
                 true => &goal,
                 false => &self.stable,
             };
             let mut state = ClusterState::joined(target, revision, &goal, now);
-            let batch = keeps_work.then(|| self.batch_of_kept_work(target));
-            if let Some(batch) = batch.flatten() {
+            if let Some(batch) = kept.and_then(|kept| batch_of_work(kept, target)) {
                 state.set_batch(batch);
             }
             state.status.failed = self.departures_of(&target.name).any(|c| c.status.failed);

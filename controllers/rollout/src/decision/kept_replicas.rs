@@ -143,12 +143,13 @@ impl<'a> RolloutStep<'a> {
         kept
     }
 
-    /// The batch of the Work of a cluster that returns with it.
-    pub(super) fn batch_of_kept_work(&self, target: &ObservedTarget) -> Option<Batch> {
-        let mut recorded = self.input.previous.into_iter().flat_map(|p| &p.replicas);
-        let recorded = recorded.find(|recorded| recorded.cluster == target.name)?;
-        let RevisionBatch { revision, batch } = RevisionBatch::recorded(recorded)?;
-        (revision == target.work_revision).then_some(batch)
+    /// The replicas that a cluster keeps when it returns. A Work beyond them may be on its way out.
+    pub(super) fn kept_replicas_of(&self, target: &ObservedTarget) -> Option<&'a ClusterReplicas> {
+        let has_work = !target.work_revision.is_empty();
+        let is_kept = self.input.policy.min_available.is_some() && has_work;
+        let previous = self.input.previous.filter(|_| is_kept)?;
+        let mut recorded = previous.replicas.iter();
+        recorded.find(|recorded| recorded.cluster == target.name)
     }
 
     /// The targets and the clusters that are leaving, by name.
@@ -190,6 +191,12 @@ impl<'a> RolloutStep<'a> {
         holders.sort_by(|a, b| a.target.name.cmp(&b.target.name));
         holders
     }
+}
+
+/// The batch of the Work of a cluster that returns with it.
+pub(super) fn batch_of_work(kept: &ClusterReplicas, target: &ObservedTarget) -> Option<Batch> {
+    let RevisionBatch { revision, batch } = RevisionBatch::recorded(kept)?;
+    (revision == target.work_revision).then_some(batch)
 }
 
 /// The Work of a cluster that is leaving keeps its revision.

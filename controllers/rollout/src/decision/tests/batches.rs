@@ -244,6 +244,28 @@ fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
     }
 }
 
+// proves: ROL-kept-replicas-back
+#[test]
+fn a_cluster_that_keeps_no_replicas_returns_to_the_revision_before() {
+    let mut fleet = fleet_in_batches(json!({"minAvailable": 10}));
+    fleet.change("2");
+    check_batch(&fleet, 1, 10, "");
+    fleet.spec.paused = true;
+    let mut departed = fleet.cluster("a").clone();
+    departed.replicas.desired = 0;
+    fleet.leave("a");
+    fleet.leaving.push(departed);
+    fleet.run_to_rest();
+    // The others have enough, so that it may lose its Work, which is not gone yet.
+    let mut returned = fleet.leaving.remove(0);
+    assert_eq!(returned.work_revision, "2");
+    returned.replicas.desired = REPLICAS;
+    fleet.clusters.insert(0, returned);
+    fleet.step();
+    fleet.check("Paused: a=1 Blocked, b=1 Pending");
+    check_batch(&fleet, 0, 0, "Paused");
+}
+
 // proves: ROL-batch-policy-changed
 #[test]
 fn changed_batches_apply_from_the_next_one_on() {
