@@ -93,6 +93,41 @@ impl PullView {
     }
 }
 
+/// Whoever may read a kind nowhere starts no cache of it.
+async fn check_that_strangers_cache_nothing(view: &PullView) {
+    let ready_caches = async || {
+        let metrics = view.get_as(None, "/metrics").await;
+        let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+        let lines = metrics.lines();
+        let caches = lines.filter(|line| line.starts_with("flotilla_search_caches{"));
+        let counts = caches.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+        counts.sum::<f64>()
+    };
+    let before = ready_caches().await;
+    let path = "/fleet/api/v1/podtemplates";
+    assert_eq!(view.get_as(Some("stranger"), path).await.code, 403);
+    let path = "/fleet/api/v1/limitranges";
+    assert_eq!(view.get_as(None, path).await.code, 200);
+    let members = 2.0;
+    assert_eq!(ready_caches().await, before + members);
+}
+
+/// A name that a member may have which cannot be asked is no address of a write.
+async fn check_ambiguous_writes(view: &PullView) {
+    let path = format!("{SECRETS_PATH}/of-member1");
+    let object = view.get_as(None, &path).await;
+    let warning = object.headers["warning"].to_str().unwrap();
+    assert!(object.code == 200 && warning.contains("cluster(edge)"));
+    let request = HttpTestRequest::new(Method::DELETE, &path);
+    let rejection = view.client.call(request).await;
+    let message = rejection.json()["message"].to_string();
+    assert_eq!(rejection.code, 409, "{message}");
+    assert!(message.contains("(edge)") && message.contains("of-member1@CLUSTER"));
+    let request = HttpTestRequest::new(Method::DELETE, &format!("{path}@member1"));
+    assert_eq!(view.client.call(request).await.code, 200);
+    view.push_member.create(secret(NS, "of-member1", "x")).await;
+}
+
 /// Who may use the proxies of both members sees the objects of the one that allows it.
 async fn check_rights(view: &PullView) {
     let rule =
@@ -118,7 +153,7 @@ async fn check_rights(view: &PullView) {
     }
 }
 
-// proves: FLV-pull, FLV-rights
+// proves: FLV-pull, FLV-rights, FLV-demand
 #[tokio::test]
 async fn a_member_in_pull_mode_is_read_through_its_tunnel() {
     let (view, _agent) = PullView::start().await;
@@ -129,6 +164,7 @@ async fn a_member_in_pull_mode_is_read_through_its_tunnel() {
         assert_eq!((object.code, origin), (200, &NAME.into()), "{name}");
     }
     check_rights(&view).await;
+    check_that_strangers_cache_nothing(&view).await;
 
     // A watch has the events of the member, and goes on where the agent comes back at once.
     let (mut events, _) = view.watch().await;
@@ -139,7 +175,7 @@ async fn a_member_in_pull_mode_is_read_through_its_tunnel() {
     }
 }
 
-// proves: FLV-tunnel-loss, FLV-missing
+// proves: FLV-tunnel-loss, FLV-missing, FLV-writes
 #[tokio::test]
 async fn a_member_whose_tunnel_is_lost_is_missing_until_it_is_back() {
     let (view, agent) = PullView::start().await;
@@ -149,6 +185,7 @@ async fn a_member_whose_tunnel_is_lost_is_missing_until_it_is_back() {
     view.wait_for_warning(SECRETS_PATH, "no tunnel to this replica")
         .await;
     view.wait_for_items(None, &BOTH[1..]).await;
+    check_ambiguous_writes(&view).await;
     // Nothing would tell the watcher that the member's objects are gone.
     let path = format!("{SECRETS_PATH}?watch=1&resourceVersion={version}");
     assert_eq!(view.get_as(None, &path).await.code, 410);

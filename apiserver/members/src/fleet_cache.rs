@@ -36,6 +36,9 @@ pub trait FleetCache: Send + Sync + 'static {
     /// The resources that the Ready members serve, by cluster and `groupVersion`.
     async fn served_resources(&self) -> BTreeMap<String, ServedResources>;
 
+    /// The members that serve a resource, and whether they can be read.
+    async fn serving_members(&self, resource: &Gvr) -> BTreeMap<String, bool>;
+
     /// The resource, cached from now on until nobody has read it for some time. It waits for members
     /// whose objects are not read yet, but not long. 404 if no member serves the resource, 429 if
     /// too many others are read. The control plane is left out if it does not list and watch the

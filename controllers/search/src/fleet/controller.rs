@@ -252,6 +252,14 @@ impl FleetCache for SharedFleetCache {
             .collect()
     }
 
+    async fn serving_members(&self, resource: &Gvr) -> BTreeMap<String, bool> {
+        let clusters = self.clusters().await;
+        let serving = clusters.serving(resource);
+        serving
+            .map(|(cluster, _, availability)| (cluster.to_owned(), availability.is_ok()))
+            .collect()
+    }
+
     async fn resource(
         &self,
         resource: &Gvr,

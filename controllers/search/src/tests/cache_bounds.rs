@@ -1,7 +1,5 @@
 //! The bounds of what the fleet view caches: what exceeds them is dropped, and nothing else.
 
-use client::Informer;
-use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use watchcache::CacheSize;
 
 use super::*;
@@ -11,33 +9,10 @@ use crate::selected_resources::{SelectedResource, SelectedResources};
 
 const MIB: usize = 1 << 20;
 
-/// The connections to m1 and m2.
-struct FakeConnections([Arc<FakeApi>; 2]);
-
-impl MemberAccess for FakeConnections {
-    fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
-        let index = usize::from(cluster != "m1");
-        Ok(Arc::clone(&self.0[index]) as Arc<dyn Api>)
-    }
-
-    fn managed_informer(&self, _: &str, _: &Gvr) -> Result<Informer, String> {
-        Err("there are no informers".to_owned())
-    }
-
-    fn find_managed_informer(&self, _: &str, _: &Gvr) -> Option<Informer> {
-        None
-    }
-
-    fn stop_managed_informer(&self, _: &str, _: &Gvr) {}
-
-    fn on_managed_object(&self, _: MemberObjectCallback) {}
-
-    fn on_connection_change(&self, _: MemberConnectionCallback) {}
-}
-
 /// The caches of the fleet view over two members, under a budget.
 struct BoundedFixture {
-    members: FakeConnections,
+    /// m1 and m2.
+    members: [Arc<FakeApi>; 2],
     lists: [Arc<AtomicUsize>; 2],
     budget: Arc<CacheBudget>,
     caches: SelectedResourceCaches,
@@ -47,9 +22,9 @@ struct BoundedFixture {
 impl BoundedFixture {
     /// The ConfigMaps of both members are selected; each has one of 10 KiB.
     async fn new(limits: CacheLimits) -> Self {
-        let members = FakeConnections([FakeApi::new(), FakeApi::new()]);
+        let members = [FakeApi::new(), FakeApi::new()];
         let lists: [Arc<AtomicUsize>; 2] = Default::default();
-        for (member, count) in members.0.iter().zip(lists.clone()) {
+        for (member, count) in members.iter().zip(lists.clone()) {
             member.on_call(move |call| {
                 count.fetch_add(usize::from(call.verb == "list"), Ordering::Relaxed);
                 None
@@ -84,14 +59,18 @@ impl BoundedFixture {
             clusters: clusters.map(|name| (name, NamespaceScope::All)).collect(),
         };
         let selected = SelectedResources::from([(MAPS.clone(), resource)]);
-        self.caches.update(&selected, &self.members).await;
+        let api = |cluster: &str| {
+            let index = usize::from(cluster != "m1");
+            Ok(Arc::clone(&self.members[index]) as Arc<dyn Api>)
+        };
+        self.caches.update(&selected, &api).await;
     }
 
     /// Writes a ConfigMap of about a size.
     fn put(&self, member: usize, name: &str, bytes: usize) {
         let mut object = map("ns", name);
         object["data"] = json!({"text": "x".repeat(bytes)});
-        self.members.0[member].seed(&MAPS, object);
+        self.members[member].seed(&MAPS, object);
     }
 
     fn cacher(&self, member: usize) -> Arc<MemberCacher> {
@@ -155,7 +134,7 @@ async fn what_a_watch_adds_is_bounded_as_what_is_listed() {
     for name in ["second", "third", "second"] {
         fixture.put(0, name, 100);
     }
-    fixture.members.0[0].remove(&MAPS, "ns", "third");
+    fixture.members[0].remove(&MAPS, "ns", "third");
     fixture.wait_for_objects(0, 2).await;
     fixture.put(0, "fourth", 0);
     fixture.wait_for_objects(0, 3).await;
@@ -171,7 +150,7 @@ async fn what_a_watch_adds_is_bounded_as_what_is_listed() {
     fixture.select(&["m2"]).await;
     fixture.select(&["m1", "m2"]).await;
     assert_eq!(fixture.wait_for_overflow(0).await, expected);
-    fixture.members.0[0].remove(&MAPS, "ns", "fifth");
+    fixture.members[0].remove(&MAPS, "ns", "fifth");
     tokio::time::sleep(Duration::from_secs(60)).await;
     fixture.wait_for_objects(0, 3).await;
     assert_eq!(fixture.cacher(0).store.last_failure(), None);
@@ -216,7 +195,7 @@ async fn what_does_not_fit_into_the_budget_of_all_is_not_cached() {
     assert_eq!(fixture.wait_for_overflow(0).await, expected);
     fixture.wait_for_objects(1, 2).await;
     // Once the other has less, there is room.
-    fixture.members.0[1].remove(&MAPS, "ns", "second");
+    fixture.members[1].remove(&MAPS, "ns", "second");
     tokio::time::sleep(Duration::from_secs(60)).await;
     fixture.wait_for_objects(0, 3).await;
     fixture.wait_for_objects(1, 1).await;
@@ -238,7 +217,7 @@ async fn a_member_beyond_its_bound_is_listed_rarely() {
             if fixture.cacher(0).cacher.ready() {
                 names.iter().for_each(|name| fixture.put(0, name, 10));
             } else {
-                let member = &fixture.members.0[0];
+                let member = &fixture.members[0];
                 names
                     .iter()
                     .for_each(|name| member.remove(&MAPS, "ns", name));
@@ -254,14 +233,14 @@ async fn a_member_beyond_its_bound_is_listed_rarely() {
     assert_eq!(fixture.lists[1].load(Ordering::Relaxed), 1);
     // After long within its bounds it begins anew.
     let names = (0..4).map(|n| format!("flood-{n}"));
-    names.for_each(|name| fixture.members.0[0].remove(&MAPS, "ns", &name));
+    names.for_each(|name| fixture.members[0].remove(&MAPS, "ns", &name));
     tokio::time::sleep(Duration::from_secs(1200)).await;
     fixture.wait_for_objects(0, 1).await;
     ["a", "b", "c"]
         .iter()
         .for_each(|name| fixture.put(0, name, 10));
     fixture.wait_for_overflow(0).await;
-    fixture.members.0[0].remove(&MAPS, "ns", "a");
+    fixture.members[0].remove(&MAPS, "ns", "a");
     tokio::time::sleep(Duration::from_secs(60)).await;
     fixture.wait_for_objects(0, 3).await;
     fixture.stop().await;
@@ -273,15 +252,15 @@ async fn a_member_whose_watches_expire_is_listed_rarely() {
     let fixture = BoundedFixture::new(FEW_OBJECTS).await;
     fixture.wait_for_objects(0, 1).await;
     let lists = Arc::clone(&fixture.lists[0]);
-    fixture.members.0[0].on_call(move |call| {
+    fixture.members[0].on_call(move |call| {
         lists.fetch_add(usize::from(call.verb == "list"), Ordering::Relaxed);
         (call.verb == "watch").then(|| Status::expired("too old resource version").into())
     });
-    fixture.members.0[0].end_watches();
+    fixture.members[0].end_watches();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let lists = fixture.lists[0].load(Ordering::Relaxed);
     assert!((5..=11).contains(&lists), "{lists}");
-    fixture.members.0[0].on_call(|_| None);
+    fixture.members[0].on_call(|_| None);
     tokio::time::sleep(Duration::from_secs(15)).await;
     fixture.put(0, "second", 0);
     fixture.wait_for_objects(0, 2).await;

@@ -24,6 +24,23 @@ pub(super) struct ReadableMembers {
     pub(super) cache: Arc<dyn MemberResourceCache>,
     /// Why members are missing that the user might read.
     pub(super) warnings: Vec<String>,
+    /// The members that may have more, and cannot be read now.
+    pub(super) unread: Vec<String>,
+}
+
+fn access_attributes<'a>(
+    gvr: &'a Gvr,
+    request: &'a NativeRequest,
+    verb: &'a str,
+) -> AccessAttributes<'a> {
+    AccessAttributes {
+        verb,
+        group: &gvr.group,
+        version: &gvr.version,
+        resource: &gvr.resource,
+        namespace: &request.resource.namespace,
+        name: &request.resource.name,
+    }
 }
 
 impl FleetView {
@@ -42,8 +59,15 @@ impl FleetView {
                 None => Err(unwatched(request)),
             };
         }
-        let gvr = request.gvr();
-        let resource = self.cache.resource(&gvr, FleetSources::Members).await?;
+        let user = &connection.user;
+        let resource = self
+            .cached_resource(
+                user,
+                request,
+                request.verb,
+                (address, FleetSources::Members),
+            )
+            .await?;
         // A member that is not cached answers what is addressed to it itself.
         if addressed.is_some_and(|cluster| resource.missing().contains_key(cluster)) {
             return self.forward(connection, request, address).await;
@@ -86,9 +110,51 @@ impl FleetView {
             }
             _ => {
                 let object = reader.get(request, &kind, headers).await;
-                object.map_err(|status| explain_ambiguity(status, &request.resource.name))
+                let object =
+                    object.map_err(|status| explain_ambiguity(status, &request.resource.name));
+                let mut response = object?;
+                response_writers::add_warnings(&mut response, &members.warnings);
+                Ok(response)
             }
         }
+    }
+
+    /// A resource for a user who may make a request somewhere: for nobody else anything is cached. 404 if
+    /// the user may know no member that serves it, unless its kind is known anyway.
+    pub(super) async fn cached_resource(
+        &self,
+        user: &UserInfo,
+        request: &NativeRequest,
+        verb: &str,
+        (address, sources): (&FleetAddress, FleetSources),
+    ) -> Result<Arc<dyn FleetResource>, Status> {
+        let gvr = request.gvr();
+        let mut serving = self.cache.serving_members(&gvr).await;
+        if let Some(cluster) = &address.cluster {
+            serving.retain(|name, _| name == cluster);
+        }
+        let is_served = !serving.is_empty();
+        let names = serving.keys().cloned().collect();
+        let mut visible = self.access.visible(user, names).await;
+        let is_hidden = is_served && visible.is_empty();
+        let is_known = self.reader.known_kind(&gvr).is_some() && sources == FleetSources::Members;
+        if is_hidden && !is_known {
+            return Err(Status::path_not_found());
+        }
+        let visible_count = visible.len();
+        visible.retain(|name| serving[name]);
+        let is_missing = visible.len() < visible_count;
+        let attributes = access_attributes(&gvr, request, verb);
+        let mut members = self.access.authorize(user, attributes, visible).await;
+        if sources == FleetSources::MembersAndControlPlane {
+            self.authorize_control_plane(user, request, &mut members)
+                .await?;
+        }
+        let may_read = is_missing || !members.allowed.is_empty() || !members.unknown.is_empty();
+        if is_hidden || is_served && !may_read {
+            return Err(forbidden(user, &gvr, &attributes));
+        }
+        self.cache.resource(&gvr, sources).await
     }
 
     /// The caches of the members in which the user may make a request. 403 if there are members, and
@@ -116,14 +182,7 @@ impl FleetView {
         missing.retain(|name, _| visible.contains(name));
         cached.retain(|name| visible.contains(name));
         let gvr = request.gvr();
-        let attributes = AccessAttributes {
-            verb,
-            group: &gvr.group,
-            version: &gvr.version,
-            resource: &gvr.resource,
-            namespace: &request.resource.namespace,
-            name: &request.resource.name,
-        };
+        let attributes = access_attributes(&gvr, request, verb);
         let mut members = self.access.authorize(user, attributes, cached).await;
         if has_control_plane || missing_control_plane.is_some() {
             self.authorize_control_plane(user, request, &mut members)
@@ -141,10 +200,12 @@ impl FleetView {
         }
         let is_transient = !members.unknown.is_empty();
         missing.extend(members.unknown);
+        let unread = missing.keys().cloned().collect();
         let denied = members.denied.into_iter();
         missing.extend(denied.map(|name| (name, "you may not read this there".to_owned())));
         Ok(ReadableMembers {
             warnings: warnings(&missing),
+            unread,
             cache: resource.restricted(RestrictedMembers {
                 clusters: members.allowed,
                 missing,

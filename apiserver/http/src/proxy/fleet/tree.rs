@@ -46,12 +46,15 @@ impl FleetView {
         }
         let is_read = is_of_all && matches!(request.verb, "list" | "watch");
         if is_read && self.may_be_of_members(request) {
-            let gvr = request.gvr();
             let sources = FleetSources::MembersAndControlPlane;
-            match self.cache.resource(&gvr, sources).await {
+            let address = FleetAddress::default();
+            let cached = self
+                .cached_resource(&connection.user, request, request.verb, (&address, sources))
+                .await;
+            match cached {
                 Ok(resource) => {
                     self.check_version(request, true)?;
-                    let (address, resource) = (FleetAddress::default(), (&*resource, sources));
+                    let resource = (&*resource, sources);
                     return self
                         .read_cached(connection, request, &address, resource)
                         .await;

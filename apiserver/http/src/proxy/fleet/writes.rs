@@ -2,7 +2,7 @@
 //! member, with the rights of the user there.
 
 use bytes::Bytes;
-use http::{Response, Uri};
+use http::{Method, Response, Uri};
 use machinery::Status;
 use members::{FleetCache, FleetResource, FleetSources};
 
@@ -72,19 +72,25 @@ impl FleetView {
                 request.verb, request.resource.resource
             )));
         }
-        let gvr = request.gvr();
-        let resource = self.cache.resource(&gvr, FleetSources::Members).await?;
+        let (gvr, user) = (request.gvr(), &connection.user);
+        let address = FleetAddress::default();
+        let resource = self
+            .cached_resource(user, request, "get", (&address, FleetSources::Members))
+            .await?;
         let resource: &dyn FleetResource = &*resource;
         let members = self
-            .readable(
-                &connection.user,
-                request,
-                "get",
-                &FleetAddress::default(),
-                resource,
-            )
+            .readable(user, request, "get", &address, resource)
             .await?;
         let name = &request.resource.name;
+        let is_upgrade = headers::requested_upgrade(&connection.request).is_some();
+        let only_reads = *connection.request.method() == Method::GET && !is_upgrade;
+        if !members.unread.is_empty() && !only_reads {
+            let clusters = members.unread.join(", ");
+            let text = format!(
+                "{name:?} may be in clusters that cannot be read now ({clusters}), too; name the one that is meant, as in {name}@CLUSTER"
+            );
+            return Err(Status::conflict(&gvr, name, text));
+        }
         let namespace = match request.resource.is_namespace_path {
             true => "",
             false => &request.resource.namespace,
