@@ -525,6 +525,7 @@ impl RolloutController {
                 .iter()
                 .any(|used| *used == name)
                 || clusters.any(|cluster| cluster.revision == name)
+                || status.replicas.iter().any(|kept| kept.revision == name)
         };
         let unused = revisions
             .iter()

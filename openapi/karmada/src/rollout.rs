@@ -246,9 +246,10 @@ pub struct RolloutStatus {
 pub struct ClusterReplicas {
     pub cluster: String,
     pub replicas: i64,
-    /// The revision of a batch; empty if the Work is not divided into batches.
+    /// The revision of the Work of a cluster that is no target any more, or in a batch.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub revision: String,
+    /// The batch of the Work; 0 if all of its replicas may have its revision.
     #[serde(skip_serializing_if = "is_zero")]
     pub batch: i64,
     #[serde(skip_serializing_if = "is_zero")]

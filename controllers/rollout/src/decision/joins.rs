@@ -29,8 +29,9 @@ impl RolloutStep<'_> {
                 false => &self.stable,
             };
             let mut state = ClusterState::joined(target, revision, &goal, now);
-            if let Some(batch) = kept.and_then(|kept| batch_of_work(kept, target)) {
-                state.set_batch(batch);
+            if kept.is_some() {
+                let departed = self.departed_with_revision(target);
+                state.set_batch(batch_of_work(target, departed, kept));
             }
             state.status.failed = self.departures_of(&target.name).any(|c| c.status.failed);
             joined.push(state);

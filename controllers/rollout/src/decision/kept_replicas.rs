@@ -26,43 +26,14 @@ pub(super) struct KeptReplicas {
     pub(super) given_up: Vec<String>,
 }
 
-/// The batch of a cluster, and its revision.
-#[derive(Clone, Default)]
-struct RevisionBatch {
-    revision: String,
-    batch: Batch,
-}
-
-impl RevisionBatch {
-    fn of(status: &ClusterRolloutStatus) -> Self {
-        Self {
-            revision: status.revision.clone(),
-            batch: Batch {
-                number: status.batch,
-                percent: status.batch_percent,
-            },
-        }
-    }
-
-    fn recorded(replicas: &ClusterReplicas) -> Option<Self> {
-        (!replicas.revision.is_empty()).then(|| Self {
-            revision: replicas.revision.clone(),
-            batch: Batch {
-                number: replicas.batch,
-                percent: replicas.batch_percent,
-            },
-        })
-    }
-}
-
 /// A cluster with the replicas that it has by the placement, and by the status before.
 struct ReplicaHolder<'a> {
     target: &'a ObservedTarget,
     kept: u64,
     /// Since when it has kept more than it should have, by the status before.
     since: Option<String>,
-    /// `None` if all of its replicas may have its revision.
-    batch: Option<RevisionBatch>,
+    /// Of the Work.
+    batch: Batch,
     /// Available replicas that no change of a revision takes.
     settled: u64,
 }
@@ -83,13 +54,17 @@ impl ReplicaHolder<'_> {
     }
 
     fn entry(&self, replicas: u64, since: String, message: String) -> ClusterReplicas {
-        let RevisionBatch { revision, batch } = self.batch.clone().unwrap_or_default();
+        // Of others the stages say it.
+        let has_own_revision = self.desired() == 0 || self.batch.percent != 0;
         ClusterReplicas {
             cluster: self.target.name.clone(),
             replicas: i64::try_from(replicas).unwrap_or(i64::MAX),
-            revision,
-            batch: batch.number,
-            batch_percent: batch.percent,
+            revision: match has_own_revision {
+                true => self.target.work_revision.clone(),
+                false => String::new(),
+            },
+            batch: self.batch.number,
+            batch_percent: self.batch.percent,
             since,
             message,
         }
@@ -152,6 +127,16 @@ impl<'a> RolloutStep<'a> {
         recorded.find(|recorded| recorded.cluster == target.name)
     }
 
+    /// The status with which a cluster has left, if its Work has the revision of it.
+    pub(super) fn departed_with_revision(
+        &self,
+        target: &ObservedTarget,
+    ) -> Option<&ClusterRolloutStatus> {
+        let departed = self.clusters.iter().filter(|c| c.observed.is_none());
+        let mut statuses = departed.map(|cluster| &cluster.status);
+        statuses.find(|s| s.name == target.name && s.revision == target.work_revision)
+    }
+
     /// The targets and the clusters that are leaving, by name.
     fn replica_holders(&self) -> Vec<ReplicaHolder<'a>> {
         let recorded = self.input.previous.into_iter().flat_map(|p| &p.replicas);
@@ -159,9 +144,8 @@ impl<'a> RolloutStep<'a> {
             recorded.map(|r| (r.cluster.as_str(), r)).collect();
         let staged = self.clusters.iter().filter_map(|cluster| {
             let target = cluster.observed?;
-            let batch = cluster
-                .is_divided()
-                .then(|| RevisionBatch::of(&cluster.status));
+            let recorded = recorded.get(target.name.as_str()).copied();
+            let batch = batch_of_work(target, Some(&cluster.status), recorded);
             Some((
                 target,
                 target.replicas.desired,
@@ -172,8 +156,8 @@ impl<'a> RolloutStep<'a> {
         // The Work may have more than was decided last, if the cluster left before it followed.
         let leaving = self.input.leaving.iter().map(|target| {
             let replicas = target.replicas.in_manifest.unwrap_or(0);
-            let recorded = recorded.get(target.name.as_str());
-            let batch = recorded.and_then(|recorded| RevisionBatch::recorded(recorded));
+            let recorded = recorded.get(target.name.as_str()).copied();
+            let batch = batch_of_work(target, self.departed_with_revision(target), recorded);
             (target, replicas, settled_while_leaving(target), batch)
         });
         let holder = |(target, least, settled, batch): (&'a ObservedTarget, u64, u64, _)| {
@@ -193,10 +177,30 @@ impl<'a> RolloutStep<'a> {
     }
 }
 
-/// The batch of the Work of a cluster that returns with it.
-pub(super) fn batch_of_work(kept: &ClusterReplicas, target: &ObservedTarget) -> Option<Batch> {
-    let RevisionBatch { revision, batch } = RevisionBatch::recorded(kept)?;
-    (revision == target.work_revision).then_some(batch)
+/// The batch of a Work, whose revision may be another than the one that its cluster may have now; none if
+/// all of its replicas may have it.
+pub(super) fn batch_of_work(
+    target: &ObservedTarget,
+    status: Option<&ClusterRolloutStatus>,
+    recorded: Option<&ClusterReplicas>,
+) -> Batch {
+    let status = status.filter(|status| status.revision == target.work_revision);
+    if let Some(status) = status {
+        return match status.is_divided() {
+            true => Batch {
+                number: status.batch,
+                percent: status.batch_percent,
+            },
+            false => Batch::default(),
+        };
+    }
+    match recorded.filter(|recorded| recorded.revision == target.work_revision) {
+        Some(recorded) => Batch {
+            number: recorded.batch,
+            percent: recorded.batch_percent,
+        },
+        None => Batch::default(),
+    }
 }
 
 /// The Work of a cluster that is leaving keeps its revision.

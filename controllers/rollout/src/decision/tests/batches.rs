@@ -244,6 +244,32 @@ fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
     }
 }
 
+// proves: ROL-batch-returned
+#[test]
+fn the_batch_is_the_one_of_the_revision_that_the_work_has() {
+    let mut fleet = fleet_in_batches(json!({"minAvailable": 10}));
+    fleet.change("2");
+    check_batch(&fleet, 1, 10, "");
+    // The Work does not get the next revision before the cluster leaves.
+    "3".clone_into(&mut fleet.target);
+    fleet.step();
+    fleet.check("Progressing: a=3 Updating, b=1 Pending");
+    fleet.cluster("b").reachable = false;
+    let mut departed = fleet.cluster("a").clone();
+    departed.replicas.desired = 0;
+    fleet.leave("a");
+    fleet.leaving.push(departed);
+    while fleet.step() {}
+    let mut returned = fleet.leaving.remove(0);
+    assert_eq!(returned.work_revision, "2");
+    returned.replicas.desired = REPLICAS;
+    fleet.clusters.insert(0, returned);
+    fleet.spec.paused = true;
+    fleet.run_to_rest();
+    fleet.check("Paused: a=2 Blocked, b=1 Pending");
+    check_batch(&fleet, 1, 10, "Paused");
+}
+
 // proves: ROL-kept-replicas-back
 #[test]
 fn a_cluster_that_keeps_no_replicas_returns_to_the_revision_before() {
