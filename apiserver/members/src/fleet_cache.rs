@@ -33,6 +33,9 @@ pub trait FleetCache: Send + Sync + 'static {
     /// Whether there is a Cluster of this name.
     async fn has_cluster(&self, name: &str) -> bool;
 
+    /// The uids of the Clusters, by name.
+    async fn cluster_uids(&self) -> BTreeMap<String, String>;
+
     /// The resources that the Ready members serve, by cluster and `groupVersion`.
     async fn served_resources(&self) -> BTreeMap<String, ServedResources>;
 

@@ -87,6 +87,7 @@ struct DecodedClusters(Vec<DecodedCluster>);
 
 struct DecodedCluster {
     name: String,
+    uid: String,
     cluster: Arc<Cluster>,
     availability: Result<(), String>,
 }
@@ -97,6 +98,7 @@ impl DecodedClusters {
             let cluster = object.decode::<Cluster>().ok()?;
             Some(DecodedCluster {
                 name: object.name().to_owned(),
+                uid: object.uid().to_owned(),
                 availability: availability(&object, &cluster, backends.tunnels()),
                 cluster,
             })
@@ -232,6 +234,12 @@ impl FleetCache for SharedFleetCache {
     async fn has_cluster(&self, name: &str) -> bool {
         let clusters = self.clusters().await;
         clusters.0.iter().any(|decoded| decoded.name == name)
+    }
+
+    async fn cluster_uids(&self) -> BTreeMap<String, String> {
+        let clusters = self.clusters().await;
+        let uids = clusters.0.into_iter();
+        uids.map(|decoded| (decoded.name, decoded.uid)).collect()
     }
 
     async fn served_resources(&self) -> BTreeMap<String, ServedResources> {

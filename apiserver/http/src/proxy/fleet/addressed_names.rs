@@ -1,6 +1,7 @@
-//! The names of the fleet tree: an object of a member is `NAME@CLUSTER`, which is the address that requests
-//! have, and one of the control plane has its name. So tools that keep objects by kind, namespace and name
-//! keep all of them.
+//! The names and owners of the fleet tree: an object of a member is `NAME@CLUSTER`, which is the address that
+//! requests have, and one of the control plane has its name. So tools that keep objects by kind, namespace and
+//! name keep all of them. Whatever has no owner in its member has the Cluster for one, so that no tool takes
+//! it for one of those that it has created itself, whose marks it may bear.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use karmada_api::resources::CLUSTERS;
 use karmada_api::well_known_keys::{CACHED_FROM_CLUSTER, MANAGED, MANAGED_VALUE, TEMPLATE_UID};
 use machinery::{Gvk, Gvr, Object, Status};
 use members::{
@@ -15,19 +17,25 @@ use members::{
     MemberSearchResult, MemberWatchEvent, MemberWatchRequest, MemberWatchStream,
 };
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 /// Objects of a list that are renamed before others have a turn.
 const OBJECTS_PER_YIELD: usize = 256;
 
+const CLUSTER_KIND: &str = "Cluster";
+
 type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// A cache of the fleet view whose objects are shown under the names of the tree.
-pub(super) struct AddressedNames(pub(super) Arc<dyn MemberResourceCache>);
+pub(super) struct AddressedNames {
+    pub(super) cache: Arc<dyn MemberResourceCache>,
+    pub(super) cluster_uids: Arc<BTreeMap<String, String>>,
+}
 
 #[async_trait]
 impl MemberResourceCache for AddressedNames {
     fn cached_kind(&self, resource: &Gvr) -> Option<Gvk> {
-        self.0.cached_kind(resource)
+        self.cache.cached_kind(resource)
     }
 
     async fn get(
@@ -37,8 +45,8 @@ impl MemberResourceCache for AddressedNames {
         name: &str,
         resource_version: &str,
     ) -> Result<Object, Status> {
-        let object = self.0.get(resource, namespace, name, resource_version);
-        addressed(&object.await?)
+        let object = self.cache.get(resource, namespace, name, resource_version);
+        addressed(&object.await?, &self.cluster_uids)
     }
 
     async fn find_cluster(
@@ -47,7 +55,7 @@ impl MemberResourceCache for AddressedNames {
         namespace: &str,
         name: &str,
     ) -> Result<String, Status> {
-        self.0.find_cluster(resource, namespace, name).await
+        self.cache.find_cluster(resource, namespace, name).await
     }
 
     async fn list(
@@ -55,8 +63,8 @@ impl MemberResourceCache for AddressedNames {
         resource: &Gvr,
         request: MemberListRequest,
     ) -> Result<MemberListPage, Status> {
-        let mut page = self.0.list(resource, request).await?;
-        rename_all(&mut page.items).await?;
+        let mut page = self.cache.list(resource, request).await?;
+        rename_all(&mut page.items, &self.cluster_uids).await?;
         Ok(page)
     }
 
@@ -65,11 +73,12 @@ impl MemberResourceCache for AddressedNames {
         resource: &Gvr,
         request: MemberWatchRequest,
     ) -> Result<MemberWatchStream, Status> {
-        let events = self.0.watch(resource, request).await?;
-        let renamed = events.map(|event| match event? {
+        let events = self.cache.watch(resource, request).await?;
+        let cluster_uids = Arc::clone(&self.cluster_uids);
+        let renamed = events.map(move |event| match event? {
             MemberWatchEvent::Object { event_type, object } => Ok(MemberWatchEvent::Object {
                 event_type,
-                object: addressed(&object)?,
+                object: addressed(&object, &cluster_uids)?,
             }),
             bookmark @ MemberWatchEvent::Bookmark { .. } => Ok(bookmark),
         });
@@ -81,20 +90,23 @@ impl MemberResourceCache for AddressedNames {
         resource: &Gvr,
         selection: MemberObjectSelection,
     ) -> Result<MemberSearchResult, Status> {
-        let mut result = self.0.search(resource, selection).await?;
-        rename_all(&mut result.items).await?;
+        let mut result = self.cache.search(resource, selection).await?;
+        rename_all(&mut result.items, &self.cluster_uids).await?;
         Ok(result)
     }
 
     fn member_resource_version(&self, cluster: &str, text: &str) -> Option<String> {
-        self.0.member_resource_version(cluster, text)
+        self.cache.member_resource_version(cluster, text)
     }
 }
 
-async fn rename_all(objects: &mut [Object]) -> Result<(), Status> {
+async fn rename_all(
+    objects: &mut [Object],
+    cluster_uids: &BTreeMap<String, String>,
+) -> Result<(), Status> {
     for chunk in objects.chunks_mut(OBJECTS_PER_YIELD) {
         for object in chunk {
-            *object = addressed(object)?;
+            *object = addressed(object, cluster_uids)?;
         }
         tokio::task::yield_now().await;
     }
@@ -102,32 +114,46 @@ async fn rename_all(objects: &mut [Object]) -> Result<(), Status> {
 }
 
 /// An object under its name in the tree, and with the names of its owners there.
-fn addressed(object: &Object) -> Result<Object, Status> {
+fn addressed(object: &Object, cluster_uids: &BTreeMap<String, String>) -> Result<Object, Status> {
     let Some(cluster) = object.meta().label(CACHED_FROM_CLUSTER) else {
         return Ok(object.clone());
     };
-    let bytes = rename(object, cluster).map_err(Status::internal)?;
+    let uid = cluster_uids.get(cluster).map_or("", String::as_str);
+    let bytes = rename(object, cluster, uid).map_err(Status::internal)?;
     Object::from_json(bytes).map_err(Status::internal)
 }
 
-fn rename(object: &Object, cluster: &str) -> Result<Bytes, serde_json::Error> {
+fn rename(object: &Object, cluster: &str, cluster_uid: &str) -> Result<Bytes, serde_json::Error> {
     let bytes = object.bytes();
     let mut fields: RawFields<'_> = machinery::json::from_slice(&bytes)?;
     let metadata = fields.get("metadata").map_or("{}", |raw| raw.get());
     let mut metadata: RawFields<'_> = machinery::json::from_str(metadata)?;
     let name = to_raw_value(&format!("{}@{cluster}", object.name()))?;
     let owners = addressed_owners(object, cluster, &metadata)?;
+    let owners = match owners {
+        Some(owners) => owners,
+        None => to_raw_value(&[cluster_owner(cluster, cluster_uid)])?,
+    };
     metadata.insert("name".to_owned(), &name);
-    if let Some(owners) = &owners {
-        metadata.insert("ownerReferences".to_owned(), owners);
-    }
+    metadata.insert("ownerReferences".to_owned(), &owners);
     let metadata = to_raw_value(&metadata)?;
     fields.insert("metadata".to_owned(), &metadata);
     Ok(serde_json::to_vec(&fields)?.into())
 }
 
+fn cluster_owner(cluster: &str, uid: &str) -> Value {
+    json!({"apiVersion": CLUSTERS.api_version(), "kind": CLUSTER_KIND, "name": cluster, "uid": uid})
+}
+
+/// Whether an owner is the Cluster that the tree shows as owner of what has none.
+pub(super) fn is_cluster_owner(owner: &Value, cluster: &str) -> bool {
+    owner["apiVersion"] == CLUSTERS.api_version()
+        && owner["kind"] == CLUSTER_KIND
+        && owner["name"] == cluster
+}
+
 /// The owners, which are in the same cluster; only the template of a copy, its last owner, is in the
-/// control plane.
+/// control plane. `None` if there are none.
 fn addressed_owners(
     object: &Object,
     cluster: &str,
@@ -136,7 +162,12 @@ fn addressed_owners(
     let Some(owners) = metadata.get("ownerReferences") else {
         return Ok(None);
     };
-    let mut owners: Vec<BTreeMap<String, Box<RawValue>>> = machinery::json::from_str(owners.get())?;
+    let owners: Option<Vec<BTreeMap<String, Box<RawValue>>>> =
+        machinery::json::from_str(owners.get())?;
+    let mut owners = owners.unwrap_or_default();
+    if owners.is_empty() {
+        return Ok(None);
+    }
     let is_copy = object.meta().label(MANAGED) == Some(MANAGED_VALUE);
     let annotations = metadata.get("annotations").map_or("{}", |raw| raw.get());
     let annotations: RawFields<'_> = machinery::json::from_str(annotations)?;
@@ -160,15 +191,14 @@ fn addressed_owners(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn shown(mut value: Value) -> Value {
         let stored = serde_json::to_vec(&value).unwrap();
         let object = Object::from_stored(&stored, 7).unwrap();
         let composite = object.with_resource_version("composite").unwrap();
-        let renamed = addressed(&composite).unwrap();
+        let uids = BTreeMap::from([("m1".to_owned(), "uid-of-m1".to_owned())]);
+        let renamed = addressed(&composite, &uids).unwrap();
         let mut shown = renamed.value().unwrap();
         assert_eq!(shown["metadata"]["resourceVersion"], "composite");
         // Nothing but names changes.
@@ -180,9 +210,8 @@ mod tests {
         }
         let metadata = shown["metadata"].clone();
         for key in ["name", "ownerReferences"] {
-            if value["metadata"].get(key).is_some() {
-                shown["metadata"][key] = value["metadata"][key].take();
-                value["metadata"][key] = shown["metadata"][key].clone();
+            for object in [&mut shown, &mut value] {
+                object["metadata"].as_object_mut().unwrap().remove(key);
             }
         }
         assert_eq!(shown, value);
@@ -193,7 +222,7 @@ mod tests {
         json!({"apiVersion": "v1", "kind": "Owner", "name": name, "uid": uid, "controller": true})
     }
 
-    // proves: FLT-names
+    // proves: FLT-names, FLT-owned
     #[test]
     fn objects_of_members_and_their_owners_have_the_names_of_their_cluster() {
         let long = "a".repeat(253);
@@ -203,10 +232,14 @@ mod tests {
             assert_eq!(metadata["name"], format!("{name}@m1"));
             assert_eq!(metadata["ownerReferences"], json!([owner("o@m1", "u")]));
         }
-        let metadata =
-            shown(json!({"metadata": {"name": "a", "labels": {CACHED_FROM_CLUSTER: "m1"}}}));
-        assert_eq!(metadata["name"], "a@m1");
-        assert!(metadata.get("ownerReferences").is_none());
+        let cluster = cluster_owner("m1", "uid-of-m1");
+        assert!(is_cluster_owner(&cluster, "m1") && !is_cluster_owner(&cluster, "m2"));
+        for owners in [json!(null), json!([])] {
+            let metadata = shown(json!({"metadata": {"name": "a",
+                "labels": {CACHED_FROM_CLUSTER: "m1"}, "ownerReferences": owners}}));
+            assert_eq!(metadata["name"], "a@m1");
+            assert_eq!(metadata["ownerReferences"], json!([cluster]));
+        }
     }
 
     // proves: FLT-names
@@ -242,6 +275,6 @@ mod tests {
             let names = owners(managed, template, both.clone());
             assert_eq!(names, expected, "{managed} {template}");
         }
-        assert_eq!(owners("true", "t", json!([])), "");
+        assert_eq!(owners("true", "t", json!([])), "m1");
     }
 }

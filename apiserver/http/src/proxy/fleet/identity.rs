@@ -8,6 +8,8 @@ use members::fleet_uid;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::addressed_names::is_cluster_owner;
+
 /// The identity of an object in its member.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct NativeIdentity {
@@ -70,7 +72,8 @@ impl NativeIdentity {
         let count = owners.len();
         owners.retain(|owner| {
             let is_native = native.iter().any(|n| owner["uid"] == n.uid.as_str());
-            is_native || template.is_none_or(|uid| owner["uid"] != uid.as_str())
+            let is_template = template.is_some_and(|uid| owner["uid"] == uid.as_str());
+            is_native || !is_template && !is_cluster_owner(owner, cluster)
         });
         changed |= owners.len() < count;
         for owner in owners {
@@ -129,7 +132,10 @@ mod tests {
             "ownerReferences": [{"name": "o", "uid": "o"}]}});
         let identity: NativeIdentity = machinery::json::from_str(&native.to_string()).unwrap();
         let shown_owner = json!({"name": "o@m1", "uid": fleet_uid("m1", "o")});
-        let mut shown = json!({"metadata": {"name": "a@m1", "ownerReferences": [shown_owner]}});
+        let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "name": "m1", "uid": "c"});
+        let mut shown =
+            json!({"metadata": {"name": "a@m1", "ownerReferences": [shown_owner, cluster]}});
         assert!(identity.restore("m1", &mut shown));
         assert_eq!(
             shown,

@@ -91,7 +91,10 @@ impl FleetView {
         let reader = match sources {
             FleetSources::Members => self.reader.of_fleet(members.cache, true),
             FleetSources::MembersAndControlPlane => {
-                let cache = Arc::new(AddressedNames(members.cache));
+                let cache = Arc::new(AddressedNames {
+                    cache: members.cache,
+                    cluster_uids: Arc::new(self.cache.cluster_uids().await),
+                });
                 self.reader.of_fleet(cache, false)
             }
         };
