@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::{Api, ShutdownToken};
 use machinery::{Gvk, Gvr};
+use members::CONTROL_PLANE;
 use parking_lot::RwLock;
 use storage::Store;
 use tokio::sync::watch;
@@ -195,7 +196,9 @@ impl SelectedResourceCaches {
             api: Arc::clone(&api),
             prefix: prefix.clone(),
         };
-        let store = Arc::new(MemberStore::new(resource, self.budget.clone()));
+        // Members cannot push out what the control plane has.
+        let budget = self.budget.clone().filter(|_| cluster != CONTROL_PLANE);
+        let store = Arc::new(MemberStore::new(resource, budget));
         let read_store: Arc<dyn Store> = store.clone();
         let options = CacherOptions {
             similarity: Some(SimilarityGrouping::Controller),

@@ -1,5 +1,6 @@
 //! The bounds of what the fleet view caches: what exceeds them is dropped, and nothing else.
 
+use members::CONTROL_PLANE;
 use watchcache::CacheSize;
 
 use super::*;
@@ -118,6 +119,20 @@ const FEW_OBJECTS: CacheLimits = CacheLimits {
     member_bytes: 100 * MIB,
     total_bytes: 100 * MIB,
 };
+
+// proves: FLT-bounds
+#[tokio::test(start_paused = true)]
+async fn the_bounds_of_members_are_none_of_the_control_plane() {
+    let fixture = BoundedFixture::new(FEW_OBJECTS).await;
+    for name in ["second", "third", "fourth"] {
+        fixture.put(1, name, 2 * MIB);
+    }
+    fixture.select(&[CONTROL_PLANE, "m2"]).await;
+    fixture.wait_for_overflow(1).await;
+    fixture.wait_for_objects(0, 4).await;
+    assert_eq!(fixture.budget.bytes(), 0);
+    fixture.stop().await;
+}
 
 // proves: FLV-bounds
 #[tokio::test(start_paused = true)]

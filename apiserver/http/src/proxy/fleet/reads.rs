@@ -191,8 +191,13 @@ impl FleetView {
             self.authorize_control_plane(user, request, &mut members)
                 .await?;
         }
-        // Only who may read it is told why it cannot be read.
-        missing.extend(missing_control_plane.filter(|(name, _)| members.allowed.remove(name)));
+        // Without its objects, what it has would seem to be deleted. Only who may read it is told why.
+        if let Some((name, reason)) = missing_control_plane
+            && members.allowed.contains(&name)
+        {
+            let text = format!("the control plane cannot be read: {reason}");
+            return Err(Status::unavailable(text));
+        }
         let is_denied = has_hidden || !members.denied.is_empty();
         if is_denied
             && members.allowed.is_empty()
@@ -231,8 +236,7 @@ impl FleetView {
             Ok(()) if !is_agent => _ = members.allowed.insert(name),
             Ok(()) => _ = members.denied.insert(name),
             Err(status) if status.code == 403 => _ = members.denied.insert(name),
-            Err(status) if status.code < 500 => return Err(status),
-            Err(status) => _ = members.unknown.insert(name, status.message),
+            Err(status) => return Err(status),
         }
         Ok(())
     }
