@@ -12,6 +12,7 @@ pub(crate) const BEING_DELETED: &str =
 pub(crate) fn batch_text(cluster: &ClusterRolloutStatus, target: &str) -> String {
     let is_earlier = cluster.revision != target && cluster.batch_percent >= PERCENT_OF_ALL;
     match cluster.batch {
+        0 if cluster.is_divided() => format!("{}% of the replicas", cluster.batch_percent),
         0 => String::new(),
         _ if is_earlier => String::new(),
         number => format!("batch {number} ({}%)", cluster.batch_percent),
@@ -61,7 +62,13 @@ mod tests {
         ] {
             let cluster = json!({"name": "a", "phase": "Soaking", "revision": revision,
                 "batch": 1, "batchPercent": percent, "reason": "Paused"});
-            let cluster: ClusterRolloutStatus = serde_json::from_value(cluster).unwrap();
+            let mut cluster: ClusterRolloutStatus = serde_json::from_value(cluster).unwrap();
+            assert_eq!(cluster_details(&cluster, "2"), expected);
+            cluster.batch = 0;
+            let expected = match percent {
+                50 => "50% of the replicas: Paused",
+                _ => "Paused",
+            };
             assert_eq!(cluster_details(&cluster, "2"), expected);
         }
         let left =

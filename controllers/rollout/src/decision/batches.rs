@@ -40,7 +40,9 @@ impl RolloutStep<'_> {
             if !cluster.has_passed_batch || !cluster.has(&goal) {
                 continue;
             }
-            let (mut hold, mut message) = (self.batch_hold(cluster.stage), String::new());
+            let hold = self.batch_hold(cluster);
+            let mut message = hold.map(StageHold::message).unwrap_or_default();
+            let mut hold = hold.map(StageHold::reason);
             // A template that returns to the revision of a batch begins with the first stage again.
             if hold.is_none() && cluster.stage > frontier {
                 hold = Some(WAITING_FOR_STAGE);
@@ -72,11 +74,13 @@ impl RolloutStep<'_> {
         }
     }
 
-    /// Why no batch of a stage begins. A stage that has begun needs no approval any more.
-    fn batch_hold(&self, stage: usize) -> Option<&'static str> {
-        let hold = self.hold(stage)?;
+    /// Why the next batch of a cluster does not begin. A stage that has begun needs no approval any more,
+    /// but it has not begun for a batch from before the rollout.
+    fn batch_hold(&self, cluster: &ClusterState<'_>) -> Option<StageHold> {
+        let hold = self.hold(cluster.stage)?;
         let holds = matches!(hold, StageHold::Paused | StageHold::FailureBudgetExceeded);
-        holds.then(|| hold.reason())
+        let is_from_before = cluster.status.batch == 0;
+        (holds || is_from_before).then_some(hold)
     }
 
     /// The first batch of a stage with more than a percentage of the replicas. A stage without
@@ -103,6 +107,11 @@ impl ClusterState<'_> {
     /// Whether only a part of the replicas may have the revision.
     pub(super) fn is_divided(&self) -> bool {
         self.status.is_divided()
+    }
+
+    /// The batch is one from before the rollout, or before the cluster came back.
+    pub(super) fn forget_batch_number(&mut self) {
+        self.status.batch = 0;
     }
 
     pub(super) fn set_batch(&mut self, batch: Batch) {

@@ -32,6 +32,7 @@ impl RolloutStep<'_> {
             if kept.is_some() {
                 let departed = self.departed_with_revision(target);
                 state.set_batch(batch_of_work(target, departed, kept));
+                state.forget_batch_number();
             }
             state.status.failed = self.departures_of(&target.name).any(|c| c.status.failed);
             joined.push(state);

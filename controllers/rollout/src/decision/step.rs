@@ -128,6 +128,9 @@ impl<'a> RolloutStep<'a> {
         if is_new {
             for cluster in &mut step.clusters {
                 cluster.restart(input.now);
+                if cluster.has(input.target) && cluster.is_divided() {
+                    cluster.forget_batch_number();
+                }
             }
         }
         step.join_clusters();

@@ -206,12 +206,33 @@ fn no_batch_begins_before_the_earlier_stages_have_ended() {
     fleet.change("2");
     fleet.pass(59);
     fleet.check("Progressing: b=2 Soaking, a=2 Soaking");
-    check_batch(&fleet, 1, 10, "WaitingForStage");
+    check_batch(&fleet, 0, 10, "WaitingForStage");
     fleet.pass(1);
     fleet.check("Progressing: b=2 Done, a=2 Soaking");
     check_batch(&fleet, 2, 100, "");
     fleet.pass(20);
     fleet.check("Completed: b=2 Done, a=2 Done");
+}
+
+// proves: ROL-batch-held
+#[test]
+fn the_next_batch_of_a_revision_that_is_back_waits_for_all_gates_of_its_stage() {
+    let stages = json!([{"name": "whole", "gates": {"healthyFor": "1m"}},
+        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s", "approval": true}}]);
+    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)]);
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.approve("divided", false);
+    check_batch(&fleet, 1, 10, "");
+    fleet.change("3");
+    fleet.spec.approvals.clear();
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.check("AwaitingApproval: b=2 Done, a=2 Soaking");
+    check_batch(&fleet, 0, 10, "AwaitingApproval");
+    fleet.approve("divided", false);
+    fleet.check("Progressing: b=2 Done, a=2 Soaking");
+    check_batch(&fleet, 2, 100, "");
 }
 
 // proves: ROL-batch-returned
@@ -239,7 +260,7 @@ fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
         fleet.run_to_rest();
         fleet.check(expected);
         let cluster = fleet.status.as_ref().unwrap().cluster("a").unwrap();
-        assert_eq!((cluster.batch, cluster.batch_percent), (1, 10));
+        assert_eq!((cluster.batch, cluster.batch_percent), (0, 10));
         assert_eq!(fleet.cluster("a").replicas.updated, 1);
     }
 }
@@ -267,7 +288,7 @@ fn the_batch_is_the_one_of_the_revision_that_the_work_has() {
     fleet.spec.paused = true;
     fleet.run_to_rest();
     fleet.check("Paused: a=2 Blocked, b=1 Pending");
-    check_batch(&fleet, 1, 10, "Paused");
+    check_batch(&fleet, 0, 10, "Paused");
 }
 
 // proves: ROL-kept-replicas-back

@@ -62,14 +62,23 @@ fn check_batches(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
         if old.batch_percent == cluster.batch_percent && old.batch == cluster.batch {
             continue;
         }
-        let position = PERCENTS.iter().position(|p| *p == cluster.batch_percent);
+        let number = |percent: i64| {
+            let position = PERCENTS.iter().position(|p| *p == percent);
+            position.map_or(0, |position| position as i64 + 1)
+        };
         if cluster.batch == 0 {
-            // All replicas return at once to the revision that has gone through all stages.
-            assert_eq!(cluster.revision, after.stable_revision);
+            // All replicas return at once to the revision that has gone through all stages, or the
+            // template to the one of the batch.
+            let is_same = old.revision == cluster.revision && cluster.is_divided();
+            assert!(
+                is_same && old.batch_percent == cluster.batch_percent
+                    || cluster.revision == after.stable_revision,
+                "{old:?} {cluster:?}"
+            );
         } else if cluster.batch > 1 {
             assert_eq!(cluster.revision, old.revision, "{cluster:?}");
-            assert_eq!(old.batch + 1, cluster.batch, "{cluster:?}");
-            assert_eq!(position, usize::try_from(old.batch).ok(), "{cluster:?}");
+            assert_eq!(cluster.batch, number(cluster.batch_percent), "{cluster:?}");
+            assert_eq!(cluster.batch, number(old.batch_percent) + 1, "{cluster:?}");
             assert!(!fleet.spec.paused, "{cluster:?}");
             let mut observed = fleet.clusters.iter();
             let observed = observed.find(|c| c.name == cluster.name).unwrap();
@@ -77,7 +86,7 @@ fn check_batches(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
             let batch = u64::try_from(old.batch_percent).unwrap() * super::fleet::REPLICAS;
             assert!(updated >= batch, "{cluster:?} {observed:?}");
         } else {
-            assert_eq!(position, Some(0), "{cluster:?}");
+            assert_eq!(number(cluster.batch_percent), 1, "{cluster:?}");
         }
     }
 }
