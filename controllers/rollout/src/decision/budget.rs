@@ -6,32 +6,27 @@ use karmada_api::rollout::{ON_FAILURE_CONTINUE, RolloutPhase, RolloutStatus};
 
 use super::amounts::failure_budget;
 use super::clusters::ClusterState;
-use super::input::DecisionInput;
 use super::step::RolloutStep;
 
-pub(super) fn number_of_targets(input: &DecisionInput<'_>) -> i64 {
-    i64::try_from(input.targets.len()).unwrap_or(i64::MAX)
-}
-
-/// Of how many clusters a percentage of the budget is: of those that were there at most at once since the
-/// target became the target, less those that have left without having failed. So one that takes the place
-/// of a failed one makes the budget no greater, and a failed one that leaves makes it no smaller.
-pub(super) fn next_budget_base(previous: &RolloutStatus, step: &RolloutStep<'_>) -> i64 {
-    let clusters = step.clusters.iter();
-    let counted = clusters.filter(|c| c.observed.is_some() || c.status.failed);
-    let counted: HashSet<&str> = counted.map(|c| c.status.name.as_str()).collect();
-    let before = previous.stages.iter().flat_map(|stage| &stage.clusters);
-    let before = before.filter(|c| c.phase != RolloutPhase::Skipped || c.failed);
-    let lost: HashSet<&str> = before
-        .map(|c| c.name.as_str())
-        .filter(|name| !counted.contains(name))
-        .collect();
-    let lost = i64::try_from(lost.len()).unwrap_or(i64::MAX);
-    let base = previous.budget_base.saturating_sub(lost);
-    base.max(number_of_targets(&step.input))
-}
-
 impl RolloutStep<'_> {
+    /// Of how many clusters a percentage of the budget is: of those that were there at most at once since the
+    /// target became the target, less those that have left without having failed. So one that takes the place
+    /// of a failed one makes the budget no greater, and a failed one that leaves makes it no smaller.
+    pub(super) fn next_budget_base(&self, previous: &RolloutStatus) -> i64 {
+        let clusters = self.clusters.iter();
+        let counted = clusters.filter(|c| c.observed.is_some() || c.status.failed);
+        let counted: HashSet<&str> = counted.map(|c| c.status.name.as_str()).collect();
+        let before = previous.stages.iter().flat_map(|stage| &stage.clusters);
+        let before = before.filter(|c| c.phase != RolloutPhase::Skipped || c.failed);
+        let lost: HashSet<&str> = before
+            .map(|c| c.name.as_str())
+            .filter(|name| !counted.contains(name))
+            .collect();
+        let lost = i64::try_from(lost.len()).unwrap_or(i64::MAX);
+        let base = previous.budget_base.saturating_sub(lost);
+        base.max(self.input.number_of_targets())
+    }
+
     pub(super) fn failed(&self) -> usize {
         let failed = |c: &&ClusterState<'_>| c.status.counts_as_failed();
         self.clusters.iter().filter(failed).count()
@@ -53,6 +48,6 @@ impl RolloutStep<'_> {
             self.budget_base -= i64::from(has_left && cluster.status.failed);
             cluster.status.failed = false;
         }
-        self.budget_base = self.budget_base.max(number_of_targets(&self.input));
+        self.budget_base = self.budget_base.max(self.input.number_of_targets());
     }
 }

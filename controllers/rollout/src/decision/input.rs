@@ -86,6 +86,12 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) now: Timestamp,
 }
 
+impl DecisionInput<'_> {
+    pub(super) fn number_of_targets(&self) -> i64 {
+        i64::try_from(self.targets.len()).unwrap_or(i64::MAX)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RolloutDecision {
     pub(crate) status: RolloutStatus,

@@ -9,7 +9,6 @@ use karmada_api::rollout::{
 };
 
 use super::amounts::amount_rounded_up;
-use super::budget::{next_budget_base, number_of_targets};
 use super::clusters::{ClusterState, StageGates, carried_over};
 use super::input::{DecisionInput, ObservedTarget};
 use super::windows::{self, WindowState, window_state};
@@ -120,7 +119,7 @@ impl<'a> RolloutStep<'a> {
                 false => previous.rejected_revision.clone(),
             },
             was_placed: previous.placed,
-            budget_base: number_of_targets(&input),
+            budget_base: input.number_of_targets(),
             clusters: carried_over(&input, previous),
             jobs: Self::carried_over_jobs(&input, previous),
             started_jobs: previous.started_jobs,
@@ -135,7 +134,7 @@ impl<'a> RolloutStep<'a> {
         }
         step.join_clusters();
         if !is_new {
-            step.budget_base = next_budget_base(previous, &step);
+            step.budget_base = step.next_budget_base(previous);
         }
         step
     }
@@ -167,7 +166,7 @@ impl<'a> RolloutStep<'a> {
             former: String::new(),
             rejected: String::new(),
             was_placed: false,
-            budget_base: number_of_targets(&input),
+            budget_base: input.number_of_targets(),
             clusters,
             jobs: vec![None; input.policy.stages.len()],
             started_jobs: 0,

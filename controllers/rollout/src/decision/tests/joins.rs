@@ -303,7 +303,7 @@ fn a_percentage_of_the_budget_is_also_of_those_that_have_failed_and_left() {
 // proves: ROL-failed-left
 #[test]
 fn failed_clusters_and_those_in_their_place_count_once_in_a_percentage() {
-    let held = |base: i64, fleet: &Fleet| {
+    let check_hold = |base: i64, fleet: &Fleet| {
         let status = fleet.status.as_ref().unwrap();
         assert_eq!(
             (&*status.state, status.budget_base),
@@ -325,12 +325,12 @@ fn failed_clusters_and_those_in_their_place_count_once_in_a_percentage() {
     fleet.change("2");
     fleet.leave("c");
     fleet.pass(600);
-    held(2, &fleet);
+    check_hold(2, &fleet);
     fleet.leave("a");
     fleet.run_to_rest();
     fleet.join("d", 0);
     fleet.run_to_rest();
-    held(2, &fleet);
+    check_hold(2, &fleet);
     // Nor do several, which come back one after the other.
     let mut fleet = fleet_in("80%", &["a", "b", "c", "d", "e"]);
     fleet.change("2");
@@ -338,12 +338,12 @@ fn failed_clusters_and_those_in_their_place_count_once_in_a_percentage() {
         fleet.leave(name);
     }
     fleet.pass(600);
-    held(1, &fleet);
+    check_hold(1, &fleet);
     fleet.leave("a");
     fleet.run_to_rest();
     fleet.join("b", 0);
     fleet.run_to_rest();
-    held(1, &fleet);
+    check_hold(1, &fleet);
     // One that has failed counts after it has left, also among those that have joined since the start.
     let mut fleet = fleet_in("25%", &["a", "b"]);
     fleet.broken.retain(|(name, _)| name == "a");
@@ -360,7 +360,7 @@ fn failed_clusters_and_those_in_their_place_count_once_in_a_percentage() {
     fleet.pass(600);
     fleet.leave("a");
     fleet.pass(600);
-    held(3, &fleet);
+    check_hold(3, &fleet);
     fleet.retry();
     fleet.run_to_rest();
     let status = fleet.status.as_ref().unwrap();
