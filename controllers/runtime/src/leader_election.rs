@@ -363,24 +363,35 @@ impl LeaderElectionCandidate<'_> {
 
     /// Releases the lease so that other candidates need not wait for its expiry.
     async fn release(&mut self) {
-        let timeout = self.elector.retry_period;
-        let attempt = async {
-            let lease = self.api.get(self.elector.lease_ref()).await?;
-            let spec = self.observe(&lease)?;
-            if spec.holder_identity.as_deref() != Some(&self.elector.identity) {
-                return Ok(false);
+        let timeout = self.elector.renew_deadline;
+        let attempts = async {
+            loop {
+                match self.try_release().await {
+                    // The last renewal was on its way.
+                    Err(error) if error.is_conflict() => {}
+                    result => return result,
+                }
             }
-            let mut next = self.new_lease_spec();
-            next["holderIdentity"] = json!("");
-            next["leaseDurationSeconds"] = json!(1);
-            next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
-            self.update(&lease, next).await
         };
-        match tokio::time::timeout(timeout, attempt).await {
+        match tokio::time::timeout(timeout, attempts).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "lease not released"),
             Err(_) => tracing::debug!("lease not released in time"),
         }
+    }
+
+    /// `false`: another candidate holds the lease.
+    async fn try_release(&mut self) -> Result<bool, Error> {
+        let lease = self.api.get(self.elector.lease_ref()).await?;
+        let spec = self.observe(&lease)?;
+        if spec.holder_identity.as_deref() != Some(&self.elector.identity) {
+            return Ok(false);
+        }
+        let mut next = self.new_lease_spec();
+        next["holderIdentity"] = json!("");
+        next["leaseDurationSeconds"] = json!(1);
+        next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
+        self.update(&lease, next).await
     }
 }
 
@@ -517,6 +528,23 @@ mod tests {
         let waited = killed.elapsed().as_millis();
         assert!((12_900..=15_050).contains(&waited), "{waited} ms");
         c.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_on_its_way_does_not_keep_the_lease_from_being_released() {
+        let s = LeaderElectionFixture::new();
+        let a = s.candidate("a");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let conflicts = Mutex::new(1);
+        s.fake.on_call(move |call| {
+            let mut left = conflicts.lock();
+            let fails = call.verb == "update" && *left > 0;
+            *left -= i32::from(fails);
+            fails.then(|| Status::conflict(&LEASES, "l", "it has changed").into())
+        });
+        a.stop().await;
+        let lease = s.fake.get_object(&LEASES, "ns", "l").unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], "");
     }
 
     #[tokio::test(start_paused = true)]
