@@ -79,8 +79,8 @@ impl RolloutStep<'_> {
     fn batch_hold(&self, cluster: &ClusterState<'_>) -> Option<StageHold> {
         let hold = self.hold(cluster.stage)?;
         let holds = matches!(hold, StageHold::Paused | StageHold::FailureBudgetExceeded);
-        let is_from_before = cluster.status.batch == 0;
-        (holds || is_from_before).then_some(hold)
+        let waits_for_gates = cluster.has_batch_from_before() && self.is_staged();
+        (holds || waits_for_gates).then_some(hold)
     }
 
     /// The first batch of a stage with more than a percentage of the replicas. A stage without
@@ -107,6 +107,10 @@ impl ClusterState<'_> {
     /// Whether only a part of the replicas may have the revision.
     pub(super) fn is_divided(&self) -> bool {
         self.status.is_divided()
+    }
+
+    pub(super) fn has_batch_from_before(&self) -> bool {
+        self.status.batch == 0 && self.is_divided()
     }
 
     /// The batch is one from before the rollout, or before the cluster came back.

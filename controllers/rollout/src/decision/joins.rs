@@ -6,7 +6,6 @@ use karmada_api::rollout::{LEFT_AFTER_END, RolloutPhase};
 
 use super::clusters::ClusterState;
 use super::input::ObservedTarget;
-use super::kept_replicas::batch_of_work;
 use super::step::RolloutStep;
 
 impl RolloutStep<'_> {
@@ -30,8 +29,7 @@ impl RolloutStep<'_> {
             };
             let mut state = ClusterState::joined(target, revision, &goal, now);
             if kept.is_some() {
-                let departed = self.departed_with_revision(target);
-                state.set_batch(batch_of_work(target, departed, kept));
+                state.set_batch(self.batch_of_departed(target, kept));
                 state.forget_batch_number();
             }
             state.status.failed = self.departures_of(&target.name).any(|c| c.status.failed);

@@ -127,14 +127,20 @@ impl<'a> RolloutStep<'a> {
         recorded.find(|recorded| recorded.cluster == target.name)
     }
 
-    /// The status with which a cluster has left, if its Work has the revision of it.
-    pub(super) fn departed_with_revision(
+    /// The batch of the Work of a cluster that has left: as it was recorded, or, if the Work has got its
+    /// revision since, as the status says with which the cluster left.
+    pub(super) fn batch_of_departed(
         &self,
         target: &ObservedTarget,
-    ) -> Option<&ClusterRolloutStatus> {
+        recorded: Option<&ClusterReplicas>,
+    ) -> Batch {
         let departed = self.clusters.iter().filter(|c| c.observed.is_none());
-        let mut statuses = departed.map(|cluster| &cluster.status);
-        statuses.find(|s| s.name == target.name && s.revision == target.work_revision)
+        let statuses = departed.map(|cluster| &cluster.status);
+        let mut divided = statuses.filter(|s| s.name == target.name && s.is_divided());
+        recorded_batch(target, recorded).unwrap_or_else(|| {
+            let divided = divided.find(|s| s.revision == target.work_revision);
+            divided.map_or_else(Batch::default, batch_of)
+        })
     }
 
     /// The targets and the clusters that are leaving, by name.
@@ -145,7 +151,7 @@ impl<'a> RolloutStep<'a> {
         let staged = self.clusters.iter().filter_map(|cluster| {
             let target = cluster.observed?;
             let recorded = recorded.get(target.name.as_str()).copied();
-            let batch = batch_of_work(target, Some(&cluster.status), recorded);
+            let batch = batch_of_target(target, &cluster.status, recorded);
             Some((
                 target,
                 target.replicas.desired,
@@ -157,7 +163,7 @@ impl<'a> RolloutStep<'a> {
         let leaving = self.input.leaving.iter().map(|target| {
             let replicas = target.replicas.in_manifest.unwrap_or(0);
             let recorded = recorded.get(target.name.as_str()).copied();
-            let batch = batch_of_work(target, self.departed_with_revision(target), recorded);
+            let batch = self.batch_of_departed(target, recorded);
             (target, replicas, settled_while_leaving(target), batch)
         });
         let holder = |(target, least, settled, batch): (&'a ObservedTarget, u64, u64, _)| {
@@ -177,30 +183,34 @@ impl<'a> RolloutStep<'a> {
     }
 }
 
-/// The batch of a Work, whose revision may be another than the one that its cluster may have now; none if
-/// all of its replicas may have it.
-pub(super) fn batch_of_work(
+/// The batch of the Work of a target, whose revision may be another than the one that the cluster may have
+/// now; none if all of its replicas may have it.
+fn batch_of_target(
     target: &ObservedTarget,
-    status: Option<&ClusterRolloutStatus>,
+    status: &ClusterRolloutStatus,
     recorded: Option<&ClusterReplicas>,
 ) -> Batch {
-    let status = status.filter(|status| status.revision == target.work_revision);
-    if let Some(status) = status {
-        return match status.is_divided() {
-            true => Batch {
-                number: status.batch,
-                percent: status.batch_percent,
-            },
-            false => Batch::default(),
-        };
+    match status.revision == target.work_revision {
+        true if status.is_divided() => batch_of(status),
+        true => Batch::default(),
+        false => recorded_batch(target, recorded).unwrap_or_default(),
     }
-    match recorded.filter(|recorded| recorded.revision == target.work_revision) {
-        Some(recorded) => Batch {
-            number: recorded.batch,
-            percent: recorded.batch_percent,
-        },
-        None => Batch::default(),
+}
+
+fn batch_of(status: &ClusterRolloutStatus) -> Batch {
+    Batch {
+        number: status.batch,
+        percent: status.batch_percent,
     }
+}
+
+/// The recorded batch, if it is one of the revision that the Work has.
+fn recorded_batch(target: &ObservedTarget, recorded: Option<&ClusterReplicas>) -> Option<Batch> {
+    let recorded = recorded.filter(|recorded| recorded.revision == target.work_revision)?;
+    Some(Batch {
+        number: recorded.batch,
+        percent: recorded.batch_percent,
+    })
 }
 
 /// The Work of a cluster that is leaving keeps its revision.

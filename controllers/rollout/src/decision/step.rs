@@ -310,7 +310,10 @@ impl<'a> RolloutStep<'a> {
         let mut availability = self.availability();
         let mut in_flight = members.clone().filter(|c| c.is_in_flight(&goal)).count();
         // A closed window holds only those that would begin now.
-        let would_begin = in_flight < limit && members.clone().any(|c| !c.has(&goal));
+        let would_begin = in_flight < limit && members.clone().any(|c| !c.has(&goal))
+            || members
+                .clone()
+                .any(|c| c.has_passed_batch && c.has_batch_from_before());
         let hold = hold.filter(|hold| would_begin || !matches!(hold, StageHold::OutsideWindow(_)));
         for i in 0..self.clusters.len() {
             if self.clusters[i].observed.is_none() || self.clusters[i].has(&goal) {

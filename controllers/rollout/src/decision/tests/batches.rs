@@ -235,6 +235,49 @@ fn the_next_batch_of_a_revision_that_is_back_waits_for_all_gates_of_its_stage() 
     check_batch(&fleet, 2, 100, "");
 }
 
+// proves: ROL-batch-held
+#[test]
+fn a_batch_from_before_goes_on_when_a_window_opens_and_a_return_waits_for_none() {
+    let window = json!([{"schedule": "0 3 * * *", "duration": "1h"}]);
+    let closed_fleet = |fleet: &mut Fleet| {
+        fleet.policy.windows = serde_json::from_value(window.clone()).unwrap();
+    };
+    let stages = json!([{"name": "whole", "gates": {"healthyFor": "1m"}},
+        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s"}}]);
+    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)]);
+    fleet.change("2");
+    fleet.pass(60);
+    check_batch(&fleet, 1, 10, "");
+    fleet.change("3");
+    fleet.change("2");
+    closed_fleet(&mut fleet);
+    fleet.pass(60);
+    fleet.check("OutsideWindow: b=2 Done, a=2 Soaking");
+    check_batch(&fleet, 0, 10, "OutsideWindow");
+    fleet.pass_to_next();
+    fleet.check("Progressing: b=2 Done, a=2 Soaking");
+    check_batch(&fleet, 2, 100, "");
+
+    // Once a revision has gone through all stages, a return to it waits for no gate.
+    let policy = json!({"stages": [{"name": "divided", "batches": ["10%", "100%"],
+        "gates": {"healthyFor": "20s"}}], "progressDeadline": "1m", "failureBudget": 1});
+    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0)]);
+    fleet.broken.insert(("a".into(), "2".into()));
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.pass(20);
+    fleet.check("Degraded: a=2 Failed, b=2 Done");
+    check_batch(&fleet, 1, 10, "ProgressDeadlineExceeded");
+    fleet.spec.paused = true;
+    fleet.change("3");
+    fleet.spec.paused = false;
+    closed_fleet(&mut fleet);
+    fleet.broken.clear();
+    fleet.change("2");
+    fleet.pass(20);
+    check_batch(&fleet, 2, 100, "");
+}
+
 // proves: ROL-batch-returned
 #[test]
 fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
