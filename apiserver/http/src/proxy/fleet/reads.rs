@@ -24,8 +24,6 @@ pub(super) struct ReadableMembers {
     pub(super) cache: Arc<dyn MemberResourceCache>,
     /// Why members are missing that the user might read.
     pub(super) warnings: Vec<String>,
-    /// The members that may have more, and cannot be read now.
-    pub(super) unread: Vec<String>,
 }
 
 fn access_attributes<'a>(
@@ -208,12 +206,10 @@ impl FleetView {
         }
         let is_transient = !members.unknown.is_empty();
         missing.extend(members.unknown);
-        let unread = missing.keys().cloned().collect();
         let denied = members.denied.into_iter();
         missing.extend(denied.map(|name| (name, "you may not read this there".to_owned())));
         Ok(ReadableMembers {
             warnings: warnings(&missing),
-            unread,
             cache: resource.restricted(RestrictedMembers {
                 clusters: members.allowed,
                 missing,

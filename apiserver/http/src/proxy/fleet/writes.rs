@@ -2,7 +2,7 @@
 //! member, with the rights of the user there.
 
 use bytes::Bytes;
-use http::{Method, Response, Uri};
+use http::{Response, Uri};
 use machinery::Status;
 use members::{FleetCache, FleetResource, FleetSources};
 
@@ -82,15 +82,6 @@ impl FleetView {
             .readable(user, request, "get", &address, resource)
             .await?;
         let name = &request.resource.name;
-        let is_upgrade = headers::requested_upgrade(&connection.request).is_some();
-        let only_reads = *connection.request.method() == Method::GET && !is_upgrade;
-        if !members.unread.is_empty() && !only_reads {
-            let clusters = members.unread.join(", ");
-            let text = format!(
-                "{name:?} may be in clusters that cannot be read now ({clusters}), too; name the one that is meant, as in {name}@CLUSTER"
-            );
-            return Err(Status::conflict(&gvr, name, text));
-        }
         let namespace = match request.resource.is_namespace_path {
             true => "",
             false => &request.resource.namespace,
