@@ -252,7 +252,7 @@ async fn a_write_of_a_name_is_one_of_the_control_plane() {
         let other = if name == "a" { "a@member2" } else { "a" };
         assert_eq!(value(other).await, others);
     }
-    // What was read can be written back: from a get, and from a list.
+    // An object that was read can be written back: from a get, and from a list.
     for name in ["a", "a@member2"] {
         wait_until(name, async || {
             let one = format!("{path}/{name}");

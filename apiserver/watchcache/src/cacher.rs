@@ -173,7 +173,7 @@ impl Cacher {
         self.len().map(|len| len == 0)
     }
 
-    /// What the cache holds of its limit; nothing without one.
+    /// The size that counts for the limit; nothing without one.
     pub fn size(&self) -> CacheSize {
         self.cache.state.read().size.size()
     }

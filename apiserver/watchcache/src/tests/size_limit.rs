@@ -1,4 +1,4 @@
-//! What a cache holds is what its limit counts, whatever happens to its lists and watches.
+//! A limit counts exactly the objects of its cache, whatever happens to lists and watches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

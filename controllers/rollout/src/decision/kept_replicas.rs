@@ -134,13 +134,17 @@ impl<'a> RolloutStep<'a> {
         target: &ObservedTarget,
         recorded: Option<&ClusterReplicas>,
     ) -> Batch {
+        if let Some(batch) = recorded_batch(target, recorded) {
+            return batch;
+        }
         let departed = self.clusters.iter().filter(|c| c.observed.is_none());
-        let statuses = departed.map(|cluster| &cluster.status);
-        let mut divided = statuses.filter(|s| s.name == target.name && s.is_divided());
-        recorded_batch(target, recorded).unwrap_or_else(|| {
-            let divided = divided.find(|s| s.revision == target.work_revision);
-            divided.map_or_else(Batch::default, batch_of)
-        })
+        let mut statuses = departed.map(|cluster| &cluster.status);
+        let divided = statuses.find(|status| {
+            status.name == target.name
+                && status.is_divided()
+                && status.revision == target.work_revision
+        });
+        divided.map(batch_of).unwrap_or_default()
     }
 
     /// The targets and the clusters that are leaving, by name.

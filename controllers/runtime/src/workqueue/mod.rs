@@ -75,22 +75,24 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
 
     /// Enqueues a key for a change.
     pub fn add(&self, key: K) {
-        self.insert(key, PriorityQueueLane::High);
+        self.add_to_lane(key, PriorityQueueLane::High);
     }
 
     /// Enqueues a key for a resync; a later [`Workqueue::add`] moves it to the high lane.
     pub fn add_low(&self, key: K) {
-        self.insert(key, PriorityQueueLane::Low);
+        self.add_to_lane(key, PriorityQueueLane::Low);
     }
 
     /// Enqueues a key for an event of an informer.
     pub fn add_event(&self, key: K, change: &InformerEvent<'_>) {
-        self.insert(key, PriorityQueueLane::of(change));
+        self.add_to_lane(key, PriorityQueueLane::of(change));
     }
 
     /// Enqueues a key in a lane, or moves it there from a lower one.
     pub fn add_to_lane(&self, key: K, lane: PriorityQueueLane) {
-        self.insert(key, lane);
+        if self.0.state.lock().add(key, lane, 0, Instant::now()) {
+            self.0.notify.notify_one();
+        }
     }
 
     /// Enqueues a key as if it had never failed: its backoff and its delay end. Higher
@@ -103,12 +105,6 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         }
         if state.add(key, lane, rank, Instant::now()) {
             drop(state);
-            self.0.notify.notify_one();
-        }
-    }
-
-    fn insert(&self, key: K, lane: PriorityQueueLane) {
-        if self.0.state.lock().add(key, lane, 0, Instant::now()) {
             self.0.notify.notify_one();
         }
     }

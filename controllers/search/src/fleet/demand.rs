@@ -13,7 +13,7 @@ const MAX_RESOURCES: usize = 128;
 /// A resource that nobody has read for so long is dropped.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What is cached of a resource.
+/// The kind of a cached resource, and from where its objects are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DemandedKind {
     pub(crate) kind: Gvk,

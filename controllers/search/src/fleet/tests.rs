@@ -404,7 +404,7 @@ async fn the_objects_of_the_control_plane_are_those_of_one_more_server() {
         }
     };
     let names: Vec<String> = objects.iter().map(origin_and_name).collect();
-    // What a name of a cluster could follow is not shown.
+    // An object with an `@` in its name is not shown: the name of a cluster could follow it.
     assert_eq!(names, ["-/a", "m1/a", "m1/b", "m2/b", "m2/c"]);
     let own = objects[0].value().unwrap();
     assert_eq!(own["metadata"]["uid"], "own");

@@ -75,7 +75,7 @@ impl<'a> DiscoveryRequest<'a> {
 }
 
 impl FleetView {
-    /// What the Ready members serve through whose proxy a user may read.
+    /// The resources that the Ready members serve through whose proxy a user may read.
     pub(super) async fn visible_resources(
         &self,
         user: &UserInfo,

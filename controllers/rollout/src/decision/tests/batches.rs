@@ -22,6 +22,21 @@ fn check_batch(fleet: &Fleet, batch: i64, percent: i64, reason: &str) {
     assert_eq!(actual, (batch, percent, reason));
 }
 
+/// The first cluster is no target any more, and has its Work still.
+fn depart(fleet: &mut Fleet) {
+    let mut departed = fleet.cluster("a").clone();
+    departed.replicas.desired = 0;
+    fleet.leave("a");
+    fleet.leaving.push(departed);
+}
+
+/// The first cluster is a target again, with the Work that it had.
+fn come_back(fleet: &mut Fleet) {
+    let mut returned = fleet.leaving.remove(0);
+    returned.replicas.desired = REPLICAS;
+    fleet.clusters.insert(0, returned);
+}
+
 // proves: ROL-batches
 #[test]
 fn a_cluster_is_updated_in_batches() {
@@ -292,14 +307,9 @@ fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
         fleet.spec.paused = true;
         fleet.cluster("b").reachable = false;
         fleet.run_to_rest();
-        let mut departed = fleet.cluster("a").clone();
-        departed.replicas.desired = 0;
-        fleet.leave("a");
-        fleet.leaving.push(departed);
+        depart(&mut fleet);
         fleet.change(target);
-        let mut returned = fleet.leaving.remove(0);
-        returned.replicas.desired = REPLICAS;
-        fleet.clusters.insert(0, returned);
+        come_back(&mut fleet);
         fleet.run_to_rest();
         fleet.check(expected);
         let cluster = fleet.status.as_ref().unwrap().cluster("a").unwrap();
@@ -319,15 +329,10 @@ fn the_batch_is_the_one_of_the_revision_that_the_work_has() {
     fleet.step();
     fleet.check("Progressing: a=3 Updating, b=1 Pending");
     fleet.cluster("b").reachable = false;
-    let mut departed = fleet.cluster("a").clone();
-    departed.replicas.desired = 0;
-    fleet.leave("a");
-    fleet.leaving.push(departed);
+    depart(&mut fleet);
     while fleet.step() {}
-    let mut returned = fleet.leaving.remove(0);
-    assert_eq!(returned.work_revision, "2");
-    returned.replicas.desired = REPLICAS;
-    fleet.clusters.insert(0, returned);
+    assert_eq!(fleet.leaving[0].work_revision, "2");
+    come_back(&mut fleet);
     fleet.spec.paused = true;
     fleet.run_to_rest();
     fleet.check("Paused: a=2 Blocked, b=1 Pending");
@@ -341,16 +346,11 @@ fn a_cluster_that_keeps_no_replicas_returns_to_the_revision_before() {
     fleet.change("2");
     check_batch(&fleet, 1, 10, "");
     fleet.spec.paused = true;
-    let mut departed = fleet.cluster("a").clone();
-    departed.replicas.desired = 0;
-    fleet.leave("a");
-    fleet.leaving.push(departed);
+    depart(&mut fleet);
     fleet.run_to_rest();
     // The others have enough, so that it may lose its Work, which is not gone yet.
-    let mut returned = fleet.leaving.remove(0);
-    assert_eq!(returned.work_revision, "2");
-    returned.replicas.desired = REPLICAS;
-    fleet.clusters.insert(0, returned);
+    assert_eq!(fleet.leaving[0].work_revision, "2");
+    come_back(&mut fleet);
     fleet.step();
     fleet.check("Paused: a=1 Blocked, b=1 Pending");
     check_batch(&fleet, 0, 0, "Paused");
