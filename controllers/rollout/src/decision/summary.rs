@@ -23,6 +23,38 @@ const PAUSED_END: &str = "no cluster is left to begin, and it ends once it is re
 /// Why a rollout is in no stage.
 const AT_ONCE: &str = "clusters get this revision at once, and not through the stages";
 
+/// Where a rollout is, from which its columns and conditions follow.
+struct RolloutPosition {
+    /// The index of the first stage that has not ended.
+    frontier: usize,
+    has_ended: bool,
+    is_rolled_back: bool,
+    has_failures: bool,
+    /// The clusters get the revision without the stages.
+    is_at_once: bool,
+    hold: Option<StageHold>,
+}
+
+impl RolloutPosition {
+    fn is_held(&self) -> bool {
+        self.hold.is_some() && !self.has_ended
+    }
+
+    fn is_progressing(&self) -> bool {
+        !self.has_ended && !self.is_held() && !self.is_rolled_back
+    }
+
+    fn state(&self) -> &'static str {
+        match self.hold {
+            _ if self.is_rolled_back => "RolledBack",
+            _ if self.has_ended && self.has_failures => "Degraded",
+            _ if self.has_ended => "Completed",
+            Some(hold) => hold.reason(),
+            None => "Progressing",
+        }
+    }
+}
+
 impl RolloutStep<'_> {
     /// Which clusters have a revision that is not used, why, and what helps; empty if none has.
     fn unusable_text(&self) -> String {
@@ -79,89 +111,119 @@ impl RolloutStep<'_> {
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {
-        let (frontier, goal) = (self.frontier(), self.goal().to_owned());
+    /// Where the rollout is after this step.
+    fn position(&self, hold: Option<StageHold>) -> RolloutPosition {
+        let frontier = self.frontier();
         let has_ended = frontier == self.stage_count() && !self.is_staged();
-        let (failed, has_failed_job) = (self.failed(), self.has_failed_job());
         let is_rolled_back = self.rejected == self.input.target;
-        let state = match hold {
-            _ if is_rolled_back => "RolledBack",
-            _ if has_ended && (failed > 0 || has_failed_job) => "Degraded",
-            _ if has_ended => "Completed",
-            Some(hold) => hold.reason(),
-            None => "Progressing",
-        };
+        // Without the stages: as a first revision, a return, or clusters that begin after the end.
+        let awaits_job = self.first_stage_with_open_job() < self.stage_count();
+        RolloutPosition {
+            frontier,
+            has_ended,
+            is_rolled_back,
+            has_failures: self.failed() > 0 || self.has_failed_job(),
+            is_at_once: !has_ended && !self.is_staged() && !is_rolled_back && !awaits_job,
+            hold,
+        }
+    }
+
+    /// Why the rollout does not go on, or goes past its stages; empty if neither.
+    fn hold_text(&self, position: &RolloutPosition) -> String {
+        match position.hold.filter(|_| position.is_held()) {
+            Some(StageHold::LostClusters) => self.lost_clusters_text(position.frontier),
+            Some(StageHold::FailureBudgetExceeded) => self.failures_text(),
+            Some(StageHold::Paused) if position.frontier == self.stage_count() => {
+                PAUSED_END.to_owned()
+            }
+            Some(hold) => hold.message(),
+            None if position.is_at_once => AT_ONCE.to_owned(),
+            None => String::new(),
+        }
+    }
+
+    /// The clusters that are done, of all.
+    fn progress(&self) -> String {
         let targets = self.clusters.iter().filter(|c| c.observed.is_some());
         let done = targets
             .clone()
             .filter(|c| c.has(self.input.target) && c.status.phase == RolloutPhase::Done);
-        let progress = format!("{}/{}", done.count(), targets.count());
-        let mut conditions = self
-            .input
-            .previous
-            .map(|p| p.conditions.clone())
-            .unwrap_or_default();
-        let is_held = hold.is_some() && !has_ended;
-        let mut message = format!("{progress} clusters are done, {failed} have failed");
-        // Without the stages: as a first revision, a return, or clusters that begin after the end.
-        let awaits_job = self.first_stage_with_open_job() < self.stage_count();
-        let is_at_once = !has_ended && !self.is_staged() && !is_rolled_back && !awaits_job;
-        let hold_message = match hold.filter(|_| is_held) {
-            Some(StageHold::LostClusters) => self.lost_clusters_text(frontier),
-            Some(StageHold::FailureBudgetExceeded) => self.failures_text(),
-            Some(StageHold::Paused) if frontier == self.stage_count() => PAUSED_END.to_owned(),
-            Some(hold) => hold.message(),
-            None if is_at_once => AT_ONCE.to_owned(),
-            None => String::new(),
-        };
-        if !hold_message.is_empty() {
-            message = format!("{message}; {hold_message}");
+        format!("{}/{}", done.count(), targets.count())
+    }
+
+    /// The name of the stage that is open; empty if none is.
+    fn open_stage(&self, position: &RolloutPosition) -> String {
+        if position.has_ended || position.is_at_once {
+            return String::new();
         }
-        let unusable = self.unusable_text();
+        let stage = match position.frontier == self.stage_count() {
+            true => self.last_stage(),
+            false => position.frontier,
+        };
+        self.stage_name(stage).to_owned()
+    }
+
+    /// The conditions, all with one message but for revisions that are not used.
+    fn conditions(
+        &self,
+        position: &RolloutPosition,
+        message: &str,
+        unusable: &str,
+    ) -> Vec<Condition> {
+        let previous = self.input.previous.map(|p| p.conditions.clone());
+        let mut conditions = previous.unwrap_or_default();
         for (condition_type, holds) in [
-            ("Progressing", !has_ended && !is_held && !is_rolled_back),
-            ("Paused", is_held),
-            ("Completed", has_ended && !is_rolled_back),
+            ("Progressing", position.is_progressing()),
+            ("Paused", position.is_held()),
+            ("Completed", position.has_ended && !position.is_rolled_back),
             (
                 DEGRADED,
-                failed > 0 || has_failed_job || is_rolled_back || !unusable.is_empty(),
+                position.has_failures || position.is_rolled_back || !unusable.is_empty(),
             ),
         ] {
             let (reason, message) = match condition_type {
-                DEGRADED if !unusable.is_empty() => (REVISION_UNUSABLE, &unusable),
-                _ => (state, &message),
+                DEGRADED if !unusable.is_empty() => (REVISION_UNUSABLE, unusable),
+                _ => (position.state(), message),
             };
             let condition = Condition {
                 condition_type: condition_type.to_owned(),
                 status: if holds { "True" } else { "False" }.to_owned(),
                 last_transition_time: api_time(self.input.now),
                 reason: reason.to_owned(),
-                message: message.clone(),
+                message: message.to_owned(),
                 ..Condition::default()
             };
             set_status_condition(&mut conditions, condition);
         }
-        let stage = match has_ended || is_at_once {
-            true => String::new(),
-            false if frontier == self.stage_count() => {
-                self.stage_name(self.last_stage()).to_owned()
-            }
-            false => self.stage_name(frontier).to_owned(),
-        };
+        conditions
+    }
+
+    pub(super) fn into_status(self, hold: Option<StageHold>) -> RolloutStatus {
+        let position = self.position(hold);
+        let progress = self.progress();
+        let hold_text = self.hold_text(&position);
+        let unusable = self.unusable_text();
+        let mut message = format!(
+            "{progress} clusters are done, {} have failed",
+            self.failed()
+        );
+        if !hold_text.is_empty() {
+            message = format!("{message}; {hold_text}");
+        }
         let is_somewhere = self.clusters.iter().any(|c| c.observed.is_some());
         RolloutStatus {
             policy: self.input.policy_id.to_owned(),
             target_revision: self.input.target.to_owned(),
-            state: state.to_owned(),
-            stage,
-            message: [hold_message, unusable]
+            state: position.state().to_owned(),
+            stage: self.open_stage(&position),
+            conditions: self.conditions(&position, &message, &unusable),
+            message: [hold_text, unusable]
                 .into_iter()
                 .filter(|text| !text.is_empty())
                 .collect::<Vec<_>>()
                 .join("; "),
             progress,
-            conditions,
-            stages: self.stages(&goal),
+            stages: self.stages(self.goal()),
             started_jobs: self.started_jobs,
             budget_base: self.budget_base,
             placed: self.was_placed || is_somewhere,
