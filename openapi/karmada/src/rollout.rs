@@ -340,7 +340,7 @@ pub struct ClusterRolloutStatus {
     pub name: String,
     pub revision: String,
     /// The number of the batch, from 1; 0 without batches, and for a batch that the cluster has from before
-    /// the rollout, or before it came back.
+    /// the rollout, or before it came back, and with which it has not begun.
     #[serde(skip_serializing_if = "is_zero")]
     pub batch: i64,
     /// The percentage of the replicas that may have the revision; 0 if nothing was ever divided.

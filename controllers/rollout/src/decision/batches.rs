@@ -18,9 +18,14 @@ pub(super) struct Batch {
 }
 
 impl RolloutStep<'_> {
-    /// Lets a cluster have the goal, in the first batch of its stage.
+    /// Lets a cluster have the goal, in the first batch of its stage, or in the one that it has from before.
     pub(super) fn begin_cluster(&mut self, index: usize, goal: &str) {
-        let batch = self.next_batch(self.clusters[index].stage, 0);
+        let cluster = &self.clusters[index];
+        let least = match cluster.has(goal) {
+            true => cluster.status.batch_percent,
+            false => 1,
+        };
+        let batch = self.batch_of_at_least(cluster.stage, least);
         let cluster = &mut self.clusters[index];
         if let Some(batch) = batch {
             cluster.set_batch(batch);
@@ -30,37 +35,42 @@ impl RolloutStep<'_> {
         cluster.assign(goal, self.input.now);
     }
 
-    /// Lets the next batch of each cluster begin whose batch has been healthy for long enough.
-    pub(super) fn advance_batches(&mut self) {
+    /// Lets the next batch of each cluster begin whose batch has been healthy for long enough; returns why
+    /// none may.
+    pub(super) fn advance_batches(&mut self) -> Option<StageHold> {
         let (goal, now) = (self.goal().to_owned(), self.input.now);
         let frontier = self.frontier();
         let mut availability = self.availability();
+        let mut has_held = false;
+        let hold = self.general_hold();
         for i in 0..self.clusters.len() {
             let cluster = &self.clusters[i];
-            if !cluster.has_passed_batch || !cluster.has(&goal) {
+            if !cluster.has_passed_batch || !cluster.has_begun(&goal) {
                 continue;
             }
-            let hold = self.batch_hold(cluster);
-            let mut message = hold.map(StageHold::message).unwrap_or_default();
-            let mut hold = hold.map(StageHold::reason);
-            // A template that returns to the revision of a batch begins with the first stage again.
-            if hold.is_none() && cluster.stage > frontier {
-                hold = Some(WAITING_FOR_STAGE);
+            has_held |= hold.is_some();
+            let mut message = String::new();
+            let mut reason = hold.map(StageHold::reason);
+            // A changed policy may have put other stages first.
+            if reason.is_none() && self.is_staged() && cluster.stage > frontier {
+                reason = Some(WAITING_FOR_STAGE);
             }
-            if hold.is_none()
+            if reason.is_none()
                 && let Some(availability) = &mut availability
                 && let Err(missing) = availability.spend(cluster)
             {
-                hold = Some(StageHold::AwaitingAvailability.reason());
+                reason = Some(StageHold::AwaitingAvailability.reason());
                 message = missing;
             }
-            let percent = cluster.status.batch_percent;
-            let next = self.next_batch(cluster.stage, percent).unwrap_or(Batch {
-                number: cluster.status.batch.saturating_add(1),
-                percent: PERCENT_OF_ALL,
-            });
+            let least = cluster.status.batch_percent.saturating_add(1);
+            let next = self
+                .batch_of_at_least(cluster.stage, least)
+                .unwrap_or(Batch {
+                    number: cluster.status.batch.saturating_add(1),
+                    percent: PERCENT_OF_ALL,
+                });
             let cluster = &mut self.clusters[i];
-            match hold {
+            match reason {
                 // The time since which the batch has been healthy stays.
                 Some(reason) => {
                     reason.clone_into(&mut cluster.status.reason);
@@ -72,20 +82,12 @@ impl RolloutStep<'_> {
                 }
             }
         }
+        hold.filter(|_| has_held)
     }
 
-    /// Why the next batch of a cluster does not begin. A stage that has begun needs no approval any more,
-    /// but it has not begun for a batch from before the rollout.
-    fn batch_hold(&self, cluster: &ClusterState<'_>) -> Option<StageHold> {
-        let hold = self.hold(cluster.stage)?;
-        let holds = matches!(hold, StageHold::Paused | StageHold::FailureBudgetExceeded);
-        let waits_for_gates = cluster.has_batch_from_before() && self.is_staged();
-        (holds || waits_for_gates).then_some(hold)
-    }
-
-    /// The first batch of a stage with more than a percentage of the replicas. A stage without
+    /// The first batch of a stage with at least a percentage of the replicas. A stage without
     /// batches, and a template whose kind has no partition, have none.
-    fn next_batch(&self, stage: usize, percent: i64) -> Option<Batch> {
+    fn batch_of_at_least(&self, stage: usize, least: i64) -> Option<Batch> {
         if !self.input.has_partition {
             return None;
         }
@@ -93,12 +95,12 @@ impl RolloutStep<'_> {
         let percents = batches.map(|batch| batch.strip_suffix('%').and_then(|p| p.parse().ok()));
         let mut numbered = (1..).zip(percents);
         numbered.find_map(|(number, next)| {
-            let next: i64 = next?;
+            let percent: i64 = next?;
             let batch = Batch {
                 number,
-                percent: next.min(PERCENT_OF_ALL),
+                percent: percent.min(PERCENT_OF_ALL),
             };
-            (next > percent).then_some(batch)
+            (percent >= least).then_some(batch)
         })
     }
 }
@@ -109,13 +111,10 @@ impl ClusterState<'_> {
         self.status.is_divided()
     }
 
+    /// Whether a part of the replicas may have the revision from before the rollout, or before the cluster
+    /// came back.
     pub(super) fn has_batch_from_before(&self) -> bool {
         self.status.batch == 0 && self.is_divided()
-    }
-
-    /// The batch is one from before the rollout, or before the cluster came back.
-    pub(super) fn forget_batch_number(&mut self) {
-        self.status.batch = 0;
     }
 
     pub(super) fn set_batch(&mut self, batch: Batch) {

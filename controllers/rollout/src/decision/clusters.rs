@@ -103,10 +103,11 @@ fn stage_index(policy: &RolloutPolicySpec, name: &str) -> Option<usize> {
 }
 
 impl<'a> ClusterState<'a> {
-    /// A cluster that has become a target.
+    /// A cluster that has become a target, with a percentage of the replicas that have the revision from
+    /// before; 0 for all of them.
     pub(super) fn joined(
         target: &'a ObservedTarget,
-        revision: &str,
+        (revision, percent): (&str, i64),
         goal: &str,
         now: Timestamp,
     ) -> Self {
@@ -114,13 +115,14 @@ impl<'a> ClusterState<'a> {
             stage: target.stage,
             status: ClusterRolloutStatus {
                 name: target.name.clone(),
+                batch_percent: percent,
                 ..ClusterRolloutStatus::default()
             },
             observed: Some(target),
             has_passed_batch: false,
         };
         state.assign(revision, now);
-        if revision != goal {
+        if !state.has_begun(goal) {
             state.enter(RolloutPhase::Pending, "Joined", now);
         }
         state
@@ -134,14 +136,20 @@ impl<'a> ClusterState<'a> {
         self.observed.is_some() && self.status.revision == revision
     }
 
+    /// Whether the rollout has let the cluster have a revision: with a batch from before, it waits for its
+    /// turn.
+    pub(super) fn has_begun(&self, revision: &str) -> bool {
+        self.has(revision) && !self.has_batch_from_before()
+    }
+
     pub(super) fn is_in_flight(&self, goal: &str) -> bool {
         let phase = self.status.phase;
-        self.has(goal) && matches!(phase, RolloutPhase::Updating | RolloutPhase::Soaking)
+        self.has_begun(goal) && matches!(phase, RolloutPhase::Updating | RolloutPhase::Soaking)
     }
 
     pub(super) fn has_ended(&self, goal: &str) -> bool {
         let phase = self.status.phase;
-        self.has(goal) && matches!(phase, RolloutPhase::Done | RolloutPhase::Failed)
+        self.has_begun(goal) && matches!(phase, RolloutPhase::Done | RolloutPhase::Failed)
     }
 
     /// Enters a phase; the time stays if phase and reason stay.
@@ -163,6 +171,7 @@ impl<'a> ClusterState<'a> {
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.status.since.clear();
         self.status.failed = false;
+        self.status.batch = 0;
         self.enter(RolloutPhase::Pending, "NewRevision", now);
     }
 
@@ -191,7 +200,7 @@ impl<'a> ClusterState<'a> {
         since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
     }
 
-    /// Moves a cluster that has the goal to its next phase.
+    /// Moves a cluster that has begun to its next phase.
     pub(super) fn observe(&mut self, goal: &str, gates: &StageGates, now: Timestamp) {
         let Some(target) = self.observed else {
             return;

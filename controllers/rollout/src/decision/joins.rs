@@ -27,11 +27,11 @@ impl RolloutStep<'_> {
                 true => &goal,
                 false => &self.stable,
             };
-            let mut state = ClusterState::joined(target, revision, &goal, now);
-            if kept.is_some() {
-                state.set_batch(self.batch_of_departed(target, kept));
-                state.forget_batch_number();
-            }
+            let percent = match kept {
+                Some(_) => self.batch_of_departed(target, kept).percent,
+                None => 0,
+            };
+            let mut state = ClusterState::joined(target, (revision, percent), &goal, now);
             state.status.failed = self.departures_of(&target.name).any(|c| c.status.failed);
             joined.push(state);
         }

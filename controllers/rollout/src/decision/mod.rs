@@ -52,12 +52,12 @@ pub(crate) fn plan_next_step(input: DecisionInput<'_>) -> RolloutDecision {
     if has_failed && step.is_staged() && input.policy.on_failure == ON_FAILURE_ROLLBACK {
         step.reject();
     }
-    step.advance_batches();
+    let batch_hold = step.advance_batches();
     let hold = if step.is_staged() {
         step.advance()
     } else {
         step.assign_all();
-        step.rerun_hold()
+        step.rerun_hold().or(batch_hold)
     };
     if hold.is_none() {
         step.start_job();

@@ -127,9 +127,6 @@ impl<'a> RolloutStep<'a> {
         if is_new {
             for cluster in &mut step.clusters {
                 cluster.restart(input.now);
-                if cluster.has(input.target) && cluster.is_divided() {
-                    cluster.forget_batch_number();
-                }
             }
         }
         step.join_clusters();
@@ -156,7 +153,7 @@ impl<'a> RolloutStep<'a> {
         let stable = stable.map_or(input.target, |revision| *revision);
         let state = |target: &'a ObservedTarget| {
             let revision = carried(target).unwrap_or(stable);
-            ClusterState::joined(target, revision, input.target, input.now)
+            ClusterState::joined(target, (revision, 0), input.target, input.now)
         };
         let mut clusters: Vec<ClusterState<'a>> = input.targets.iter().map(state).collect();
         clusters.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -205,7 +202,7 @@ impl<'a> RolloutStep<'a> {
         StageGates::new(self.input.policy, self.stage(index))
     }
 
-    /// Moves the clusters that have the goal between their phases.
+    /// Moves the clusters that have begun between their phases.
     pub(super) fn observe(&mut self) {
         let goal = self.goal().to_owned();
         let settles = !self.is_staged();
@@ -214,7 +211,7 @@ impl<'a> RolloutStep<'a> {
             let cluster = &mut self.clusters[i];
             // A rollout that has ended is not judged again.
             let has_ended = settles && cluster.status.phase == RolloutPhase::Done;
-            if cluster.has(&goal) && !has_ended {
+            if cluster.has_begun(&goal) && !has_ended {
                 cluster.observe(&goal, &gates, self.input.now);
             }
         }
@@ -241,9 +238,19 @@ impl<'a> RolloutStep<'a> {
             && self.input.policy.on_failure != ON_FAILURE_CONTINUE
     }
 
-    /// Whether nobody begins, in whatever stage, and the rollout does not end.
+    /// Why nobody begins, in whatever stage, and the rollout does not end.
+    pub(super) fn general_hold(&self) -> Option<StageHold> {
+        if self.is_paused() {
+            Some(StageHold::Paused)
+        } else if self.is_held_by_failures() {
+            Some(StageHold::FailureBudgetExceeded)
+        } else {
+            None
+        }
+    }
+
     pub(super) fn is_held(&self) -> bool {
-        self.is_paused() || self.is_held_by_failures()
+        self.general_hold().is_some()
     }
 
     fn is_paused(&self) -> bool {
@@ -272,10 +279,9 @@ impl<'a> RolloutStep<'a> {
 
     pub(super) fn hold(&self, stage: usize) -> Option<StageHold> {
         let needs_approval = self.stage(stage).is_some_and(|stage| stage.gates.approval);
-        if self.is_paused() {
-            Some(StageHold::Paused)
-        } else if self.is_held_by_failures() {
-            Some(StageHold::FailureBudgetExceeded)
+        let hold = self.general_hold();
+        if hold.is_some() {
+            hold
         } else if self.first_lost_stage() == Some(stage) {
             Some(StageHold::LostClusters)
         } else if self.is_held_by_job(stage) {
@@ -310,13 +316,10 @@ impl<'a> RolloutStep<'a> {
         let mut availability = self.availability();
         let mut in_flight = members.clone().filter(|c| c.is_in_flight(&goal)).count();
         // A closed window holds only those that would begin now.
-        let would_begin = in_flight < limit && members.clone().any(|c| !c.has(&goal))
-            || members
-                .clone()
-                .any(|c| c.has_passed_batch && c.has_batch_from_before());
+        let would_begin = in_flight < limit && members.clone().any(|c| !c.has_begun(&goal));
         let hold = hold.filter(|hold| would_begin || !matches!(hold, StageHold::OutsideWindow(_)));
         for i in 0..self.clusters.len() {
-            if self.clusters[i].observed.is_none() || self.clusters[i].has(&goal) {
+            if self.clusters[i].observed.is_none() || self.clusters[i].has_begun(&goal) {
                 continue;
             }
             if self.clusters[i].stage != frontier {
@@ -374,7 +377,7 @@ impl<'a> RolloutStep<'a> {
             .retain(|c| c.observed.is_some() || is_rejected);
         let mut availability = self.availability();
         for cluster in &mut self.clusters {
-            if cluster.observed.is_none() || cluster.has(&goal) {
+            if cluster.observed.is_none() || cluster.has_begun(&goal) {
                 continue;
             }
             if let Some(availability) = &mut availability

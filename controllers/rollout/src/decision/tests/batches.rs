@@ -196,7 +196,7 @@ fn a_newer_revision_begins_with_the_first_batch_and_a_return_has_none() {
     fleet.spec.paused = true;
     fleet.change("3");
     fleet.check("Paused: a=2 Blocked, b=1 Pending");
-    check_batch(&fleet, 2, 45, "Paused");
+    check_batch(&fleet, 0, 45, "Paused");
     fleet.spec.paused = false;
     fleet.run_to_rest();
     check_batch(&fleet, 1, 10, "");
@@ -205,9 +205,9 @@ fn a_newer_revision_begins_with_the_first_batch_and_a_return_has_none() {
     check_batch(&fleet, 0, 100, "");
 }
 
-// proves: ROL-batch-held
+// proves: ROL-batch-from-before
 #[test]
-fn no_batch_begins_before_the_earlier_stages_have_ended() {
+fn a_batch_from_before_waits_for_the_earlier_stages() {
     let gates = json!({"healthyFor": "1m"});
     let stages = json!([{"name": "whole", "gates": gates},
         {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s"}}]);
@@ -220,10 +220,12 @@ fn no_batch_begins_before_the_earlier_stages_have_ended() {
     fleet.check("Progressing: b=3 Soaking, a=2 Pending");
     fleet.change("2");
     fleet.pass(59);
-    fleet.check("Progressing: b=2 Soaking, a=2 Soaking");
+    fleet.check("Progressing: b=2 Soaking, a=2 Pending");
     check_batch(&fleet, 0, 10, "WaitingForStage");
     fleet.pass(1);
     fleet.check("Progressing: b=2 Done, a=2 Soaking");
+    check_batch(&fleet, 1, 10, "");
+    fleet.pass(20);
     check_batch(&fleet, 2, 100, "");
     fleet.pass(20);
     fleet.check("Completed: b=2 Done, a=2 Done");
@@ -231,10 +233,33 @@ fn no_batch_begins_before_the_earlier_stages_have_ended() {
 
 // proves: ROL-batch-held
 #[test]
-fn the_next_batch_of_a_revision_that_is_back_waits_for_all_gates_of_its_stage() {
-    let stages = json!([{"name": "whole", "gates": {"healthyFor": "1m"}},
-        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s", "approval": true}}]);
-    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)]);
+fn a_batch_waits_for_a_stage_that_a_changed_policy_puts_before_it() {
+    let mut fleet = fleet_in_batches(json!({}));
+    fleet.change("2");
+    check_batch(&fleet, 1, 10, "");
+    fleet.policy.stages.reverse();
+    fleet.policy.stages[0].gates.healthy_for = "90s".into();
+    fleet.cluster("a").stage = 1;
+    fleet.cluster("b").stage = 0;
+    "q".clone_into(&mut fleet.policy_id);
+    fleet.run_to_rest();
+    fleet.pass(60);
+    fleet.check("Progressing: b=2 Soaking, a=2 Soaking");
+    check_batch(&fleet, 1, 10, "WaitingForStage");
+    fleet.pass(30);
+    check_batch(&fleet, 2, 45, "");
+}
+
+/// Three stages, of which the second has batches and an approval. Its cluster has a batch of a revision
+/// from before, whose approval was taken away.
+fn fleet_with_a_batch_from_before(more: Value) -> Fleet {
+    let divided = json!({"name": "divided", "batches": ["10%", "100%"],
+        "gates": {"healthyFor": "20s", "approval": true}});
+    let first = json!({"name": "whole", "gates": {"healthyFor": "1m"}});
+    let mut policy = json!({"stages": [first, divided, {"name": "rest"}]});
+    let fields = policy.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let mut fleet = Fleet::new(policy, &[("a", 1), ("b", 0), ("c", 2)]);
     fleet.change("2");
     fleet.pass(60);
     fleet.approve("divided", false);
@@ -243,16 +268,70 @@ fn the_next_batch_of_a_revision_that_is_back_waits_for_all_gates_of_its_stage() 
     fleet.spec.approvals.clear();
     fleet.change("2");
     fleet.pass(60);
-    fleet.check("AwaitingApproval: b=2 Done, a=2 Soaking");
+    fleet.check("AwaitingApproval: b=2 Done, a=2 Blocked, c=1 Pending");
     check_batch(&fleet, 0, 10, "AwaitingApproval");
-    fleet.approve("divided", false);
-    fleet.check("Progressing: b=2 Done, a=2 Soaking");
-    check_batch(&fleet, 2, 100, "");
+    fleet
 }
 
-// proves: ROL-batch-held
+// proves: ROL-batch-from-before
 #[test]
-fn a_batch_from_before_goes_on_when_a_window_opens_and_a_return_waits_for_none() {
+fn a_cluster_with_a_batch_from_before_does_not_fail_before_its_turn() {
+    let mut fleet = fleet_with_a_batch_from_before(json!({"failureBudget": 1}));
+    for reachable in [false, true] {
+        fleet.cluster("a").reachable = reachable;
+        fleet.pass(3600);
+        fleet.check("AwaitingApproval: b=2 Done, a=2 Blocked, c=1 Pending");
+        check_batch(&fleet, 0, 10, "AwaitingApproval");
+    }
+    fleet.approve("divided", false);
+    check_batch(&fleet, 1, 10, "");
+    fleet.pass(20);
+    check_batch(&fleet, 2, 100, "");
+    fleet.pass(20);
+    fleet.check("Completed: b=2 Done, a=2 Done, c=2 Done");
+}
+
+// proves: ROL-batch-from-before
+#[test]
+fn a_stage_is_lost_whose_cluster_leaves_with_a_batch_from_before() {
+    let mut fleet = fleet_with_a_batch_from_before(json!({"failureBudget": 1}));
+    fleet.cluster("a").reachable = false;
+    fleet.run_to_rest();
+    fleet.leave("a");
+    fleet.pass(3600);
+    fleet.check("AwaitingCluster: b=2 Done, a=2 Skipped, c=1 Pending");
+}
+
+// proves: ROL-batch-from-before
+#[test]
+fn batches_from_before_begin_as_many_at_once_as_others() {
+    let divided = json!({"name": "divided", "batches": ["10%", "100%"], "maxConcurrency": 1,
+        "gates": {"healthyFor": "20s"}});
+    let first = json!({"name": "whole", "gates": {"healthyFor": "1m"}});
+    let policy = json!({"stages": [first, divided]});
+    let mut fleet = Fleet::new(policy, &[("a", 1), ("b", 0), ("c", 1)]);
+    fleet.policy.stages[1].max_concurrency = None;
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.check("Progressing: b=2 Done, a=2 Soaking, c=2 Soaking");
+    fleet.policy.stages[1].max_concurrency = Some(json!(1));
+    fleet.change("3");
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.check("Progressing: b=2 Done, a=2 Soaking, c=2 Pending");
+    for _batch in 0..2 {
+        fleet.pass(20);
+    }
+    fleet.check("Progressing: b=2 Done, a=2 Done, c=2 Soaking");
+    for _batch in 0..2 {
+        fleet.pass(20);
+    }
+    fleet.check("Completed: b=2 Done, a=2 Done, c=2 Done");
+}
+
+// proves: ROL-batch-from-before, ROL-batch-overtaken
+#[test]
+fn a_batch_from_before_begins_when_a_window_opens_and_a_return_waits_for_nothing() {
     let window = json!([{"schedule": "0 3 * * *", "duration": "1h"}]);
     let closed_fleet = |fleet: &mut Fleet| {
         fleet.policy.windows = serde_json::from_value(window.clone()).unwrap();
@@ -267,11 +346,11 @@ fn a_batch_from_before_goes_on_when_a_window_opens_and_a_return_waits_for_none()
     fleet.change("2");
     closed_fleet(&mut fleet);
     fleet.pass(60);
-    fleet.check("OutsideWindow: b=2 Done, a=2 Soaking");
+    fleet.check("OutsideWindow: b=2 Done, a=2 Blocked");
     check_batch(&fleet, 0, 10, "OutsideWindow");
     fleet.pass_to_next();
     fleet.check("Progressing: b=2 Done, a=2 Soaking");
-    check_batch(&fleet, 2, 100, "");
+    check_batch(&fleet, 1, 10, "");
 
     // Once a revision has gone through all stages, a return to it waits for no gate.
     let policy = json!({"stages": [{"name": "divided", "batches": ["10%", "100%"],
@@ -283,13 +362,50 @@ fn a_batch_from_before_goes_on_when_a_window_opens_and_a_return_waits_for_none()
     fleet.pass(20);
     fleet.check("Degraded: a=2 Failed, b=2 Done");
     check_batch(&fleet, 1, 10, "ProgressDeadlineExceeded");
+    let ended = fleet.clone();
     fleet.spec.paused = true;
     fleet.change("3");
-    fleet.spec.paused = false;
     closed_fleet(&mut fleet);
     fleet.broken.clear();
     fleet.change("2");
+    fleet.check("Progressing: a=2 Soaking, b=2 Soaking");
+    check_batch(&fleet, 0, 100, "");
     fleet.pass(20);
+    fleet.check("Completed: a=2 Done, b=2 Done");
+
+    // So does the return after an abort.
+    let mut fleet = ended;
+    fleet.spec.paused = true;
+    fleet.broken.clear();
+    fleet.change("3");
+    fleet.check("Paused: a=2 Blocked, b=2 Blocked");
+    check_batch(&fleet, 0, 10, "Paused");
+    fleet.abort();
+    fleet.run_to_rest();
+    fleet.check("RolledBack: a=2 Soaking, b=2 Soaking");
+    check_batch(&fleet, 0, 100, "");
+}
+
+/// A rollout that has ended goes on with a cluster that had failed within the budget.
+// proves: ROL-batch-held
+#[test]
+fn a_paused_batch_of_a_rollout_that_has_ended_says_so() {
+    let policy = json!({"stages": [{"name": "divided", "batches": ["10%", "100%"],
+        "gates": {"healthyFor": "20s"}}], "progressDeadline": "1m", "failureBudget": 1});
+    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0)]);
+    fleet.broken.insert(("a".into(), "2".into()));
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.pass(20);
+    fleet.check("Degraded: a=2 Failed, b=2 Done");
+    fleet.broken.clear();
+    fleet.spec.paused = true;
+    fleet.run_to_rest();
+    fleet.pass(20);
+    fleet.check("Paused: a=2 Soaking, b=2 Done");
+    check_batch(&fleet, 1, 10, "Paused");
+    fleet.spec.paused = false;
+    fleet.run_to_rest();
     check_batch(&fleet, 2, 100, "");
 }
 
@@ -297,7 +413,7 @@ fn a_batch_from_before_goes_on_when_a_window_opens_and_a_return_waits_for_none()
 #[test]
 fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
     for (target, expected) in [
-        ("2", "Paused: a=2 Soaking, b=1 Pending"),
+        ("2", "Paused: a=2 Blocked, b=1 Pending"),
         // The new target has forgotten who has left.
         ("3", "Paused: a=2 Blocked, b=1 Pending"),
     ] {

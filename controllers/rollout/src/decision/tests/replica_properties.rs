@@ -68,13 +68,17 @@ fn check_batches(fleet: &Fleet, before: &RolloutStatus, after: &RolloutStatus) {
         };
         if cluster.batch == 0 {
             // All replicas return at once to the revision that has gone through all stages, or the
-            // template to the one of the batch.
-            let is_same = old.revision == cluster.revision && cluster.is_divided();
+            // batch is one from before.
+            let is_same = old.revision == cluster.revision;
             assert!(
                 is_same && old.batch_percent == cluster.batch_percent
                     || cluster.revision == after.stable_revision,
                 "{old:?} {cluster:?}"
             );
+        } else if old.batch == 0 && old.is_divided() && old.revision == cluster.revision {
+            assert_eq!(cluster.batch, number(cluster.batch_percent), "{cluster:?}");
+            assert_eq!(old.batch_percent, cluster.batch_percent, "{cluster:?}");
+            assert!(!fleet.spec.paused, "{cluster:?}");
         } else if cluster.batch > 1 {
             assert_eq!(cluster.revision, old.revision, "{cluster:?}");
             assert_eq!(cluster.batch, number(cluster.batch_percent), "{cluster:?}");
