@@ -4,6 +4,7 @@ mod availability;
 mod batches;
 mod departures;
 mod fleet;
+mod gate_properties;
 mod jobs;
 mod joins;
 mod moves;
