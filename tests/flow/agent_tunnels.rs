@@ -96,6 +96,11 @@ impl TunneledMember {
 
     /// Runs `kubectl LINE`, which must succeed, and returns its output.
     pub(crate) async fn kubectl(&self, program: &Path, line: &str) -> String {
+        self.kubectl_with_log(program, line).await.0
+    }
+
+    /// The same, with what it writes to standard error.
+    pub(crate) async fn kubectl_with_log(&self, program: &Path, line: &str) -> (String, String) {
         let mut command = Command::new(program);
         command.arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(line.split(' '));
@@ -103,9 +108,10 @@ impl TunneledMember {
         command.stdin(Stdio::null());
         let out = tokio::task::spawn_blocking(move || harness::process::run(&command));
         let out = out.await.unwrap();
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "{line}: {text} {out:?}");
-        text
+        let [text, log] =
+            [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(out.status.success(), "{line}: {text} {log}");
+        (text, log)
     }
 }
 

@@ -291,7 +291,7 @@ fn read_and_write_with(kubectl: &Kubectl, pod: &str) {
     let pods = kubectl.output("get pods -o wide");
     assert!(pods.contains(pod), "{pods}");
     kubectl.output(&format!("logs {pod}"));
-    let printed = kubectl.output(&format!("exec {pod} -- say this"));
+    let printed = kubectl.output(&format!("exec -v=4 {pod} -- say this"));
     assert!(printed.contains("say this"), "{printed}");
     kubectl.output("scale deploy web --replicas=2");
     let rolled_out = kubectl.output("rollout status deploy web");

@@ -192,11 +192,10 @@ impl MemberKinds {
             let line = format!("-n {NS} logs {pod}");
             let log = member.kubectl(kubectl, &line).await;
             assert!(log.contains(&format!("{NS}/{pod}: second 0")), "{log}");
-            let line = format!("-n {NS} exec {pod} -- say {name}");
-            assert_eq!(
-                member.kubectl(kubectl, &line).await,
-                format!("say {name}\n")
-            );
+            // The log names the protocol, should the output ever be incomplete.
+            let line = format!("-n {NS} exec -v=4 {pod} -- say {name}");
+            let (text, log) = member.kubectl_with_log(kubectl, &line).await;
+            assert_eq!(text, format!("say {name}\n"), "{log}");
         }
     }
 
