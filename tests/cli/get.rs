@@ -126,16 +126,12 @@ fn documents_of_several_clusters_name_their_cluster() {
     };
     let sources: Vec<Value> = items.iter().map(source).take(3).collect();
     assert_eq!(sources, [Value::Null, "member1".into(), "member2".into()]);
+    // Other tests have Deployments beside it.
     let yaml = fixture
-        .run("get deployments -C member1 -o yaml")
+        .run("get deployments --field-selector metadata.name=web -C member1 -o yaml")
         .succeeded();
     let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
-    // Other tests have Deployments beside it.
-    let mut items = yaml["items"].as_array().unwrap().iter();
-    assert!(
-        items.any(|item| item["metadata"]["name"] == "web"),
-        "{yaml}"
-    );
+    assert_eq!(yaml["items"][0]["metadata"]["name"], "web");
     let names = fixture.run("get deployments/web -C member1,member2 -o name");
     assert_eq!(
         names.succeeded(),

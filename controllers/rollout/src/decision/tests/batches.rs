@@ -22,19 +22,26 @@ fn check_batch(fleet: &Fleet, batch: i64, percent: i64, reason: &str) {
     assert_eq!(actual, (batch, percent, reason));
 }
 
-/// The first cluster is no target any more, and has its Work still.
-fn depart(fleet: &mut Fleet) {
-    let mut departed = fleet.cluster("a").clone();
-    departed.replicas.desired = 0;
-    fleet.leave("a");
-    fleet.leaving.push(departed);
+/// A stage whose cluster soaks for a minute, and one with batches, whose only cluster is the first by name.
+fn fleet_of_two_stages() -> Fleet {
+    let stages = json!([{"name": "whole", "gates": {"healthyFor": "1m"}},
+        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s"}}]);
+    Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)])
 }
 
-/// The first cluster is a target again, with the Work that it had.
-fn come_back(fleet: &mut Fleet) {
-    let mut returned = fleet.leaving.remove(0);
-    returned.replicas.desired = REPLICAS;
-    fleet.clusters.insert(0, returned);
+/// A rollout has ended with a cluster that failed in its first batch, within the budget.
+fn fleet_with_a_failed_batch() -> Fleet {
+    let policy = json!({"stages": [{"name": "divided", "batches": ["10%", "100%"],
+        "gates": {"healthyFor": "20s"}}], "progressDeadline": "1m", "failureBudget": 1});
+    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0)]);
+    fleet.broken.insert(("a".into(), "2".into()));
+    fleet.change("2");
+    fleet.pass(60);
+    fleet.pass(20);
+    fleet.check("Degraded: a=2 Failed, b=2 Done");
+    check_batch(&fleet, 1, 10, "ProgressDeadlineExceeded");
+    fleet.broken.clear();
+    fleet
 }
 
 // proves: ROL-batches
@@ -208,10 +215,7 @@ fn a_newer_revision_begins_with_the_first_batch_and_a_return_has_none() {
 // proves: ROL-batch-from-before
 #[test]
 fn a_batch_from_before_waits_for_the_earlier_stages() {
-    let gates = json!({"healthyFor": "1m"});
-    let stages = json!([{"name": "whole", "gates": gates},
-        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s"}}]);
-    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)]);
+    let mut fleet = fleet_of_two_stages();
     fleet.change("2");
     fleet.pass(60);
     check_batch(&fleet, 1, 10, "");
@@ -329,44 +333,37 @@ fn batches_from_before_begin_as_many_at_once_as_others() {
     fleet.check("Completed: b=2 Done, a=2 Done, c=2 Done");
 }
 
-// proves: ROL-batch-from-before, ROL-batch-overtaken
+fn close_windows(fleet: &mut Fleet) {
+    let windows = json!([{"schedule": "0 3 * * *", "duration": "1h"}]);
+    fleet.policy.windows = serde_json::from_value(windows).unwrap();
+}
+
+// proves: ROL-batch-from-before
 #[test]
-fn a_batch_from_before_begins_when_a_window_opens_and_a_return_waits_for_nothing() {
-    let window = json!([{"schedule": "0 3 * * *", "duration": "1h"}]);
-    let closed_fleet = |fleet: &mut Fleet| {
-        fleet.policy.windows = serde_json::from_value(window.clone()).unwrap();
-    };
-    let stages = json!([{"name": "whole", "gates": {"healthyFor": "1m"}},
-        {"name": "divided", "batches": ["10%", "100%"], "gates": {"healthyFor": "20s"}}]);
-    let mut fleet = Fleet::new(json!({"stages": stages}), &[("a", 1), ("b", 0)]);
+fn a_batch_from_before_begins_when_a_window_opens() {
+    let mut fleet = fleet_of_two_stages();
     fleet.change("2");
     fleet.pass(60);
     check_batch(&fleet, 1, 10, "");
     fleet.change("3");
     fleet.change("2");
-    closed_fleet(&mut fleet);
+    close_windows(&mut fleet);
     fleet.pass(60);
     fleet.check("OutsideWindow: b=2 Done, a=2 Blocked");
     check_batch(&fleet, 0, 10, "OutsideWindow");
     fleet.pass_to_next();
     fleet.check("Progressing: b=2 Done, a=2 Soaking");
     check_batch(&fleet, 1, 10, "");
+}
 
-    // Once a revision has gone through all stages, a return to it waits for no gate.
-    let policy = json!({"stages": [{"name": "divided", "batches": ["10%", "100%"],
-        "gates": {"healthyFor": "20s"}}], "progressDeadline": "1m", "failureBudget": 1});
-    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0)]);
-    fleet.broken.insert(("a".into(), "2".into()));
-    fleet.change("2");
-    fleet.pass(60);
-    fleet.pass(20);
-    fleet.check("Degraded: a=2 Failed, b=2 Done");
-    check_batch(&fleet, 1, 10, "ProgressDeadlineExceeded");
-    let ended = fleet.clone();
+// proves: ROL-batch-overtaken
+#[test]
+fn a_return_to_the_revision_that_has_gone_through_all_stages_waits_for_nothing() {
+    let ended = fleet_with_a_failed_batch();
+    let mut fleet = ended.clone();
     fleet.spec.paused = true;
     fleet.change("3");
-    closed_fleet(&mut fleet);
-    fleet.broken.clear();
+    close_windows(&mut fleet);
     fleet.change("2");
     fleet.check("Progressing: a=2 Soaking, b=2 Soaking");
     check_batch(&fleet, 0, 100, "");
@@ -376,7 +373,6 @@ fn a_batch_from_before_begins_when_a_window_opens_and_a_return_waits_for_nothing
     // So does the return after an abort.
     let mut fleet = ended;
     fleet.spec.paused = true;
-    fleet.broken.clear();
     fleet.change("3");
     fleet.check("Paused: a=2 Blocked, b=2 Blocked");
     check_batch(&fleet, 0, 10, "Paused");
@@ -390,15 +386,7 @@ fn a_batch_from_before_begins_when_a_window_opens_and_a_return_waits_for_nothing
 // proves: ROL-batch-held
 #[test]
 fn a_paused_batch_of_a_rollout_that_has_ended_says_so() {
-    let policy = json!({"stages": [{"name": "divided", "batches": ["10%", "100%"],
-        "gates": {"healthyFor": "20s"}}], "progressDeadline": "1m", "failureBudget": 1});
-    let mut fleet = Fleet::new(policy, &[("a", 0), ("b", 0)]);
-    fleet.broken.insert(("a".into(), "2".into()));
-    fleet.change("2");
-    fleet.pass(60);
-    fleet.pass(20);
-    fleet.check("Degraded: a=2 Failed, b=2 Done");
-    fleet.broken.clear();
+    let mut fleet = fleet_with_a_failed_batch();
     fleet.spec.paused = true;
     fleet.run_to_rest();
     fleet.pass(20);
@@ -423,9 +411,9 @@ fn a_cluster_that_keeps_its_replicas_returns_to_its_batch() {
         fleet.spec.paused = true;
         fleet.cluster("b").reachable = false;
         fleet.run_to_rest();
-        depart(&mut fleet);
+        fleet.depart("a");
         fleet.change(target);
-        come_back(&mut fleet);
+        fleet.come_back("a");
         fleet.run_to_rest();
         fleet.check(expected);
         let cluster = fleet.status.as_ref().unwrap().cluster("a").unwrap();
@@ -445,10 +433,10 @@ fn the_batch_is_the_one_of_the_revision_that_the_work_has() {
     fleet.step();
     fleet.check("Progressing: a=3 Updating, b=1 Pending");
     fleet.cluster("b").reachable = false;
-    depart(&mut fleet);
+    fleet.depart("a");
     while fleet.step() {}
     assert_eq!(fleet.leaving[0].work_revision, "2");
-    come_back(&mut fleet);
+    fleet.come_back("a");
     fleet.spec.paused = true;
     fleet.run_to_rest();
     fleet.check("Paused: a=2 Blocked, b=1 Pending");
@@ -462,11 +450,11 @@ fn a_cluster_that_keeps_no_replicas_returns_to_the_revision_before() {
     fleet.change("2");
     check_batch(&fleet, 1, 10, "");
     fleet.spec.paused = true;
-    depart(&mut fleet);
+    fleet.depart("a");
     fleet.run_to_rest();
     // The others have enough, so that it may lose its Work, which is not gone yet.
     assert_eq!(fleet.leaving[0].work_revision, "2");
-    come_back(&mut fleet);
+    fleet.come_back("a");
     fleet.step();
     fleet.check("Paused: a=1 Blocked, b=1 Pending");
     check_batch(&fleet, 0, 0, "Paused");

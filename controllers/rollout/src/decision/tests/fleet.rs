@@ -106,6 +106,23 @@ impl Fleet {
         self.clusters.retain(|cluster| cluster.name != name);
     }
 
+    /// A cluster is no target any more, and has its Work still.
+    pub(super) fn depart(&mut self, name: &str) {
+        let mut departed = self.cluster(name).clone();
+        departed.replicas.desired = 0;
+        self.leave(name);
+        self.leaving.push(departed);
+    }
+
+    /// A cluster that has departed is a target again, with the Work that it had.
+    pub(super) fn come_back(&mut self, name: &str) {
+        let index = self.leaving.iter().position(|c| c.name == name);
+        let mut returned = self.leaving.remove(index.unwrap());
+        returned.replicas.desired = REPLICAS;
+        self.clusters.push(returned);
+        self.clusters.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
     pub(super) fn cluster(&mut self, name: &str) -> &mut ObservedTarget {
         let mut clusters = self.clusters.iter_mut();
         clusters.find(|cluster| cluster.name == name).unwrap()
@@ -262,12 +279,17 @@ impl Fleet {
 
     /// Approves a stage for the target.
     pub(super) fn approve(&mut self, stage: &str, without_clusters: bool) {
+        self.add_approval(stage, without_clusters);
+        self.run_to_rest();
+    }
+
+    /// The same, before any step.
+    pub(super) fn add_approval(&mut self, stage: &str, without_clusters: bool) {
         self.spec.approvals.push(StageApproval {
             stage: stage.into(),
             revision: self.target.clone(),
             without_clusters,
         });
-        self.run_to_rest();
     }
 
     pub(super) fn phase(&self, cluster: &str) -> Option<RolloutPhase> {

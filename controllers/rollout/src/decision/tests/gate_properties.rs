@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageApproval};
+use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::fleet::{Fleet, REPLICAS};
+use super::fleet::Fleet;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -59,35 +59,23 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 fn depart(fleet: &mut Fleet, name: &str) {
-    let mut clusters = fleet.clusters.iter();
-    if let Some(cluster) = clusters.find(|c| c.name == name) {
-        let mut departed = cluster.clone();
-        departed.replicas.desired = 0;
-        fleet.leave(name);
-        fleet.leaving.push(departed);
+    if fleet.clusters.iter().any(|c| c.name == name) {
+        fleet.depart(name);
     }
 }
 
 fn come_back(fleet: &mut Fleet, cluster: usize, has_work: bool) {
     let name = NAMES[cluster];
-    if fleet.clusters.iter().any(|c| c.name == name) {
+    if !fleet.leaving.iter().any(|c| c.name == name) {
         return;
     }
-    let departed = fleet.leaving.iter().position(|c| c.name == name);
-    let departed = departed.map(|index| fleet.leaving.remove(index));
-    fleet.join(name, cluster.min(STAGES - 1));
-    if let Some(departed) = departed.filter(|_| has_work) {
-        *fleet.cluster(name) = departed;
-        fleet.cluster(name).replicas.desired = REPLICAS;
+    match has_work {
+        true => fleet.come_back(name),
+        false => {
+            fleet.leaving.retain(|c| c.name != name);
+            fleet.join(name, cluster.min(STAGES - 1));
+        }
     }
-}
-
-fn approve(fleet: &mut Fleet, stage: usize, without_clusters: bool) {
-    fleet.spec.approvals.push(StageApproval {
-        stage: format!("s{stage}"),
-        revision: fleet.target.clone(),
-        without_clusters,
-    });
 }
 
 fn close_windows(fleet: &mut Fleet, is_closed: bool) {
@@ -206,7 +194,7 @@ fn apply(fleet: &mut Fleet, event: &Event) {
         Event::Depart(cluster) => depart(fleet, NAMES[*cluster]),
         Event::Return(cluster, has_work) => come_back(fleet, *cluster, *has_work),
         Event::Pause(paused) => fleet.spec.paused = *paused,
-        Event::Approve(stage) => approve(fleet, *stage, false),
+        Event::Approve(stage) => fleet.add_approval(&format!("s{stage}"), false),
         Event::TakeApprovalsAway => fleet.spec.approvals.clear(),
         Event::Window(is_closed) => close_windows(fleet, *is_closed),
         Event::Abort => fleet.abort(),
@@ -265,7 +253,7 @@ proptest! {
             cluster.reachable = true;
         }
         for stage in 0..STAGES {
-            approve(&mut fleet, stage, true);
+            fleet.add_approval(&format!("s{stage}"), true);
         }
         fleet.run_to_rest();
         let clusters = fleet.status.iter().flat_map(|status| &status.stages).flat_map(|s| &s.clusters);

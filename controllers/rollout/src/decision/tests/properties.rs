@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use karmada_api::rollout::{
-    ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageApproval, StageJobState,
-};
+use karmada_api::rollout::{ClusterRolloutStatus, RolloutPhase, RolloutStatus, StageJobState};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -59,14 +57,6 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..40)
 }
 
-fn approve_without_clusters(fleet: &mut Fleet, stage: usize) {
-    fleet.spec.approvals.push(StageApproval {
-        stage: format!("s{stage}"),
-        revision: fleet.target.clone(),
-        without_clusters: true,
-    });
-}
-
 fn apply(fleet: &mut Fleet, event: &Event) {
     match event {
         Event::Change(revision) => fleet.target = revision.to_string(),
@@ -90,7 +80,7 @@ fn apply(fleet: &mut Fleet, event: &Event) {
         Event::Retry => fleet.retry(),
         Event::Abort => fleet.abort(),
         Event::Job(outcome) => fleet.job_outcome = outcome.clone(),
-        Event::Approve(stage) => approve_without_clusters(fleet, *stage),
+        Event::Approve(stage) => fleet.add_approval(&format!("s{stage}"), true),
         Event::Pass(seconds) => fleet.now += jiff::SignedDuration::from_secs(*seconds),
         Event::Deliver => fleet.deliver(),
         Event::Lose => {}
@@ -305,7 +295,7 @@ proptest! {
         }
         fleet.job_outcome = JobOutcome::Succeeded;
         for stage in 0..STAGES {
-            approve_without_clusters(&mut fleet, stage);
+            fleet.add_approval(&format!("s{stage}"), true);
         }
         fleet.run_to_rest();
         let stages = &fleet.status.as_ref().unwrap().stages;
