@@ -425,40 +425,9 @@ impl BindingStatusController {
             return Ok(ReconcileAction::Done);
         };
         let about = InvolvedObject::new(&reference.api_version, &reference.kind, &template);
-        let scheduled = spec.targets().into_iter().map(|target| &*target.name);
-        let template_aggregation = TemplateAggregation {
-            kind: &kind,
-            template: &template,
-            scheduled: scheduled.collect(),
-            now: self.clock.now(),
-        };
-        let rollout = self.rollouts.get_by_key(&key.name);
-        let staged = rollout.and_then(|rollout| StagedStatus::of(&rollout, &template));
-        let updated = staged.as_ref().map(|s| s.without_outdated(aggregation));
-        let items = updated.as_deref().unwrap_or(&aggregation.items);
-        let aggregated = template_aggregation
-            .run_usable(&self.interpreter, items)
-            .await;
-        if let Ok((_, Some(left_out))) = &aggregated {
-            self.recorder_for(key)
-                .warning(&about, AGGREGATE_FAILED, left_out.clone());
-        }
-        let status = match aggregated.map(|(status, _)| status) {
-            Ok(Some(mut status)) => {
-                set_revisions(&kind, &mut status, staged.as_ref());
-                status
-            }
-            Ok(None) => return Ok(ReconcileAction::Done),
-            Err(error) => {
-                let text = error.to_string();
-                let recorder = self.recorder_for(key);
-                recorder.warning(&about, AGGREGATE_FAILED, text.clone());
-                if error.is_retryable() {
-                    return Err(StatusControllersError::InterpreterUnavailable(text));
-                }
-                // Only a new report of a member or a new template can fix this.
-                return Ok(ReconcileAction::Done);
-            }
+        let aggregated = self.aggregate_template(key, spec, &kind, &template, aggregation);
+        let Some(status) = aggregated.await? else {
+            return Ok(ReconcileAction::Done);
         };
         let old = read_status(&template)?.status.unwrap_or_else(|| json!({}));
         let first = old == json!({});
@@ -488,6 +457,53 @@ impl BindingStatusController {
             }
         }
         Ok(ReconcileAction::Done)
+    }
+
+    /// The status of the template as its members report it, or `None` if it stays as it is: the
+    /// interpreter has nothing to say, or has failed in a way that only another report or template
+    /// mends.
+    async fn aggregate_template(
+        &self,
+        key: &BindingStatusKey,
+        spec: &ResourceBindingSpec,
+        kind: &Gvk,
+        template: &Object,
+        aggregation: &Aggregation,
+    ) -> Result<Option<Value>, StatusControllersError> {
+        let about = InvolvedObject::new(&spec.resource.api_version, &spec.resource.kind, template);
+        let recorder = self.recorder_for(key);
+        let scheduled = spec.targets().into_iter().map(|target| &*target.name);
+        let template_aggregation = TemplateAggregation {
+            kind,
+            template,
+            scheduled: scheduled.collect(),
+            now: self.clock.now(),
+        };
+        let rollout = self.rollouts.get_by_key(&key.name);
+        let staged = rollout.and_then(|rollout| StagedStatus::of(&rollout, template));
+        let updated = staged.as_ref().map(|s| s.without_outdated(aggregation));
+        let items = updated.as_deref().unwrap_or(&aggregation.items);
+        let (status, left_out) = match template_aggregation
+            .run_usable(&self.interpreter, items)
+            .await
+        {
+            Ok(aggregated) => aggregated,
+            Err(error) => {
+                let text = error.to_string();
+                recorder.warning(&about, AGGREGATE_FAILED, text.clone());
+                if error.is_retryable() {
+                    return Err(StatusControllersError::InterpreterUnavailable(text));
+                }
+                return Ok(None);
+            }
+        };
+        if let Some(left_out) = left_out {
+            recorder.warning(&about, AGGREGATE_FAILED, left_out);
+        }
+        Ok(status.map(|mut status| {
+            set_revisions(kind, &mut status, staged.as_ref());
+            status
+        }))
     }
 
     /// The newest template: the informer's copy if it is new enough, else read from the server.
