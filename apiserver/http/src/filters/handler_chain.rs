@@ -28,7 +28,7 @@ use super::map_result::MapResultLayer;
 use super::max_in_flight::{InFlightLimits, MaxInFlightLayer};
 use super::observation::ObservationLayer;
 use super::panic_recovery::PanicRecoveryLayer;
-use super::priority_and_fairness::{MakeFlowHeaders, PriorityAndFairnessLayer};
+use super::priority_and_fairness::{FlowControlLayer, MakeFlowHeaders};
 use super::request::{AuthenticatedRequest, ReceivedRequest};
 use super::request_body::RequestBodyLayer;
 use super::request_info::RequestInfoLayer;
@@ -120,11 +120,7 @@ where
         .layer(RequestBodyLayer::new(timeout))
         .layer(MaxInFlightLayer::new(limits, flow_control.is_none())) // WithMaxInFlightLimit
         .layer(ImpersonationLayer::new(authorizer, authenticator)) // WithImpersonation
-        .layer(PriorityAndFairnessLayer::new(
-            flow_control,
-            registry,
-            metrics,
-        )) // WithPriorityAndFairness
+        .layer(FlowControlLayer::new(flow_control, registry, metrics)) // WithPriorityAndFairness
         .layer(AuthorizationLayer::with_metrics(authorizer, metrics)) // WithAuthorization
         .layer(InFlightLayer::new(drain, metrics)) // WithWaitGroup
         .layer(DeadlineLayer::new(timeout)) // WithRequestDeadline

@@ -25,7 +25,7 @@ use crate::metrics::ApiServerMetrics;
 const FLOW_SCHEMA_UID: &str = "x-kubernetes-pf-flowschema-uid";
 const PRIORITY_LEVEL_UID: &str = "x-kubernetes-pf-prioritylevel-uid";
 
-pub(super) struct PriorityAndFairnessLayer {
+pub(super) struct FlowControlLayer {
     dispatcher: Arc<FlowDispatcher>,
 }
 
@@ -36,7 +36,7 @@ struct FlowDispatcher {
     metrics: Arc<ApiServerMetrics>,
 }
 
-impl PriorityAndFairnessLayer {
+impl FlowControlLayer {
     pub(super) fn new(
         controller: &Option<Arc<FlowController>>,
         registry: &Arc<Registry>,
@@ -52,23 +52,23 @@ impl PriorityAndFairnessLayer {
     }
 }
 
-impl<S> Layer<S> for PriorityAndFairnessLayer {
-    type Service = PriorityAndFairnessService<S>;
+impl<S> Layer<S> for FlowControlLayer {
+    type Service = FlowControlService<S>;
 
-    fn layer(&self, inner: S) -> PriorityAndFairnessService<S> {
-        PriorityAndFairnessService {
+    fn layer(&self, inner: S) -> FlowControlService<S> {
+        FlowControlService {
             inner: Arc::new(inner),
             dispatcher: Arc::clone(&self.dispatcher),
         }
     }
 }
 
-pub(super) struct PriorityAndFairnessService<S> {
+pub(super) struct FlowControlService<S> {
     inner: Arc<S>,
     dispatcher: Arc<FlowDispatcher>,
 }
 
-impl<S, B> Service<AuthenticatedRequest<B>> for PriorityAndFairnessService<S>
+impl<S, B> Service<AuthenticatedRequest<B>> for FlowControlService<S>
 where
     S: InnerService<AuthenticatedRequest<B>, Status> + Send + Sync + 'static,
     S::Future: Send,
