@@ -11,8 +11,6 @@ use crate::sizes::FleetSize;
 /// The template that single changes are made to. It is no part of the load.
 const CHANGED_TEMPLATE: &str = "changed";
 const CHANGE_PAUSE: Duration = Duration::from_millis(200);
-/// A change may wait behind all of the load.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(7200);
 
 /// Makes changes, one at a time.
 pub(crate) struct SingleChanges<'a> {
@@ -90,7 +88,7 @@ impl<'a> SingleChanges<'a> {
         let clusters = self.size.clusters_per_group();
         let last = self
             .progress
-            .wait_for_objects(round, clusters, CHANGE_TIMEOUT);
+            .wait_for_objects(round, clusters, self.size.rollout_timeout());
         Ok(last.await?.duration_since(began).as_secs_f64())
     }
 }

@@ -3,6 +3,8 @@
 //! Clusters are divided into groups of equal size, and each template goes to all clusters of one
 //! group, so that each size has the same objects in the same members in every run.
 
+use std::time::Duration;
+
 /// How many clusters and templates there are, and which template goes where.
 #[derive(Debug)]
 pub struct FleetSize {
@@ -122,6 +124,12 @@ pub(crate) const SIZES: [FleetSize; 8] = [
 pub(crate) const STAGES: [&str; 3] = ["first", "second", "third"];
 
 impl FleetSize {
+    /// How long the load may take to reach the members and to be reported, and a change that waits
+    /// behind it.
+    pub(crate) fn rollout_timeout(&self) -> Duration {
+        Duration::from_secs(if self.is_smoke { 300 } else { 7200 })
+    }
+
     /// The size with this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         SIZES.iter().find(|size| size.name == name)

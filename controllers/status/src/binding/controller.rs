@@ -232,11 +232,22 @@ impl BindingStatusController {
         match change.new {
             None => self.forget(&key),
             Some(new) => {
-                if self.expectations.satisfy(&key, new) || needs_aggregation(change.old, new) {
+                if self.expectations.satisfy(&key, new)
+                    || needs_aggregation(change.old, new)
+                    || change.old.is_none() && self.has_works(new)
+                {
                     self.queue.add_event(key, change);
                 }
             }
         }
+    }
+
+    /// Whether Works of the binding are cached. Their events have not found a binding that is
+    /// seen only after them.
+    fn has_works(&self, binding: &Object) -> bool {
+        let ids = permanent_ids(binding);
+        ids.iter()
+            .any(|id| !self.works.by_index(WORK_BINDING_INDEX, id).is_empty())
     }
 
     async fn reconcile(

@@ -64,6 +64,23 @@ async fn followed_objects_are_reflected_although_an_apply_fails() {
     plane.tasks.stop().await;
 }
 
+/// The process ended between the two writes of the scheduler, after the members had reported.
+// proves: STA-binding-due
+#[tokio::test]
+async fn reports_are_aggregated_although_their_binding_is_seen_after_them() {
+    let mut plane = StatusFixture::start_synced().await;
+    plane.tasks.stop().await;
+    plane.change(&BINDINGS, "n", "web-deployment", |binding| {
+        binding["status"] = json!({});
+    });
+    plane.change(&DEPLOYMENTS, "n", "web", |template| {
+        template["status"] = json!({});
+    });
+    plane.restart().await;
+    plane.wait_until(|c| StatusFixture::ready(c) == 2).await;
+    plane.tasks.stop().await;
+}
+
 // proves: STA-goes-on
 #[tokio::test]
 async fn followed_objects_are_reflected_although_the_cluster_is_not_ready() {

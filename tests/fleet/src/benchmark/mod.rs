@@ -26,7 +26,6 @@ use crate::verification::FleetContents;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const READY_TIMEOUT: Duration = Duration::from_secs(900);
-const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(7200);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The token of the members, which accept any.
 const MEMBER_TOKEN: &str = "benchmark";
@@ -181,6 +180,7 @@ impl FleetRun {
         let (size, client) = (self.size, &self.client);
         let progress = &*self.fleet.progress;
         let objects = size.member_objects();
+        let timeout = size.rollout_timeout();
         let changes = SingleChanges::new(size, client, progress, "meanwhile");
         changes.create_changed_template().await?;
         if !size.has_own_policies {
@@ -196,12 +196,12 @@ impl FleetRun {
             client.create_all(size.templates, create).await?;
             Ok(began.elapsed().as_secs_f64())
         };
-        let present = progress.wait_for_objects(LOAD_ROUND, objects, ROLLOUT_TIMEOUT);
+        let present = progress.wait_for_objects(LOAD_ROUND, objects, timeout);
         let changed = changes.measure_changes(|_| progress.objects(LOAD_ROUND) >= objects);
         let server = &mut self.server;
         let killed = async {
             if kill {
-                let half = progress.wait_for_objects(LOAD_ROUND, objects / 2, ROLLOUT_TIMEOUT);
+                let half = progress.wait_for_objects(LOAD_ROUND, objects / 2, timeout);
                 half.await?;
                 server.kill_and_restart()?;
             }
@@ -209,9 +209,7 @@ impl FleetRun {
         };
         let (accepted, present, changed, ()) =
             tokio::try_join!(accepted, present, changed, killed)?;
-        let is_back = statuses
-            .wait_for_ready(size.templates, ROLLOUT_TIMEOUT)
-            .await?;
+        let is_back = statuses.wait_for_ready(size.templates, timeout).await?;
         self.server
             .wait_until_idle(size.clusters, self.limits.idle)
             .await?;
