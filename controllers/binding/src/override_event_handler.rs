@@ -63,7 +63,8 @@ impl BindingController {
         }
     }
 
-    /// Whether any version of a policy selects the template of a binding.
+    /// Whether any version of a policy selects the template of a binding, or may select it: a
+    /// template that is not cached was read from the server, and may be cached only later.
     fn is_affected_by_override(
         &self,
         binding: &Object,
@@ -75,7 +76,7 @@ impl BindingController {
         };
         let of = &view.spec.resource;
         let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
-            return false;
+            return true;
         };
         let key = TemplateKey {
             gvr: served.gvr.clone(),
@@ -86,7 +87,7 @@ impl BindingController {
             },
         };
         let template = self.templates.get(&key);
-        template.is_some_and(|(_, template)| {
+        template.is_none_or(|(_, template)| {
             any_version_selects(versions, &served.gvk, template.meta(), relabelled)
         })
     }

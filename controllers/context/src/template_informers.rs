@@ -217,14 +217,11 @@ impl TemplateInformers {
         }
     }
 
-    /// Repeats discovery when an object of the informer changes.
+    /// Repeats discovery when an object of the informer changes, and when the first are listed:
+    /// discovery may have looked for them before.
     fn rediscover_on_change(&self, informer: &Informer) {
         let queue = self.discovery_queue.clone();
-        informer.add_event_handler(move |change| {
-            if !change.in_initial_list {
-                queue.add_after((), DISCOVERY_BATCH_DELAY);
-            }
-        });
+        informer.add_event_handler(move |_| queue.add_after((), DISCOVERY_BATCH_DELAY));
     }
 
     /// Starts and stops informers as the served kinds require, and returns when to repeat

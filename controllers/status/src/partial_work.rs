@@ -49,13 +49,17 @@ impl PartialWork {
         Some(revision).filter(|_| is_reported && !revision.is_empty())
     }
 
-    /// Whether the aggregated status of a binding takes the same from both versions of its Work. It
-    /// has an item for a Work from the first write of its status on.
+    /// Whether the aggregated status of a binding has an item for this Work: from the first write of
+    /// its status on.
+    pub(crate) fn has_status(&self) -> bool {
+        !self.status.conditions.is_empty()
+    }
+
+    /// Whether the aggregated status of a binding takes the same from both versions of its Work.
     pub(crate) fn is_aggregated_like(&self, other: &Self) -> bool {
-        let has_status = |work: &Self| !work.status.conditions.is_empty();
         let manifests = self.manifests().iter().map(identity);
         manifests.eq(other.manifests().iter().map(identity))
-            && has_status(self) == has_status(other)
+            && self.has_status() == other.has_status()
             && self.applied_result() == other.applied_result()
             && self.status.manifest_statuses == other.status.manifest_statuses
             && self.reported_revision() == other.reported_revision()

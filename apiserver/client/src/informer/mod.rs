@@ -248,7 +248,8 @@ impl InformerSink {
         {
             return;
         }
-        let initial = listed && old.is_none();
+        // A later list adds only objects that came while there was no watch.
+        let initial = listed && old.is_none() && !*self.shared.synced.borrow();
         notify_handlers(&mut handlers, old.as_ref(), Some(&new), initial);
     }
 }

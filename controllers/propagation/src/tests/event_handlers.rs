@@ -8,6 +8,7 @@ use bytes::Bytes;
 use client::webhook::{WebhookClient, WebhookClientConfig};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use karmada_api::resources::{BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES};
+use machinery::Status;
 use serde_json::{Value, json};
 
 use super::default_options;
@@ -94,5 +95,28 @@ async fn no_event_handler_iterates_over_all_bindings() {
     );
     wait_until("the script", || both("script")).await;
     assert_eq!(bindings.full_scans_in_handlers(), 0);
+    plane.tasks.stop().await;
+}
+
+// proves: BND-override-selected
+#[tokio::test(start_paused = true)]
+async fn an_override_applies_to_a_template_that_is_not_listed_yet() {
+    let mut plane = PropagationFixture::new();
+    plane.control_plane.seed(&POLICIES, policy(json!({})));
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    plane.start().await;
+    plane.wait_until_applied("web").await;
+    plane.tasks.stop().await;
+    plane.control_plane.on_call(|call| {
+        let is_list = call.verb == "list" && call.resource == Some(&DEPLOYMENTS);
+        is_list.then(|| Status::unavailable("not yet").into())
+    });
+    plane.start().await;
+    // All bindings are reconciled without the policy.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    plane
+        .control_plane
+        .seed(&OVERRIDES, label_override_policy("OverridePolicy", "local"));
+    wait_until("the policy", || plane.label(0, "local") == "yes").await;
     plane.tasks.stop().await;
 }

@@ -220,6 +220,29 @@ async fn new_kinds_are_templates_as_soon_as_they_are_served() {
     plane.tasks.stop().await;
 }
 
+/// Discovery at the start lags behind a definition that is listed only after it.
+// proves: DET-new-kinds
+#[tokio::test(start_paused = true)]
+async fn kinds_of_earlier_definitions_are_templates_as_soon_as_they_are_served() {
+    let plane = PropagationFixture::new();
+    plane.control_plane.seed(&POLICIES, thing_policy("v1"));
+    plane.control_plane.seed(&THINGS, thing("v1", "a"));
+    plane
+        .control_plane
+        .seed(&CUSTOM_RESOURCE_DEFINITIONS, thing_definition(true));
+    let lists = AtomicU32::new(0);
+    plane.control_plane.on_call(move |call| {
+        let is_list = call.verb == "list" && call.resource == Some(&CUSTOM_RESOURCE_DEFINITIONS);
+        let is_first = is_list && lists.fetch_add(1, Ordering::SeqCst) == 0;
+        is_first.then(|| Status::unavailable("not yet").into())
+    });
+    let plane = plane.started().await;
+    assert_eq!(plane.binding("a-thing"), None);
+    serve(&plane.control_plane, &THINGS, "Thing", true);
+    wait_until("the binding", || plane.binding("a-thing").is_some()).await;
+    plane.tasks.stop().await;
+}
+
 /// The same objects in another version, and an API that is removed.
 #[tokio::test]
 async fn informers_of_removed_kinds_stop() {

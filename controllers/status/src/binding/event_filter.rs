@@ -20,8 +20,8 @@ pub(super) fn permanent_ids(object: &Object) -> Vec<String> {
     .collect()
 }
 
-/// Whether a scheduled binding must be aggregated: it is new, its template has a new
-/// version, or its clusters changed.
+/// Whether a binding must be aggregated: it is seen for the first time and is scheduled or has an
+/// aggregated status, or it is scheduled and its template has a new version or its clusters changed.
 pub(super) fn needs_aggregation(old: Option<&Object>, new: &Object) -> bool {
     let same_spec = |old: &Object| old.meta().generation == new.meta().generation;
     if old.is_some_and(same_spec) {
@@ -30,12 +30,13 @@ pub(super) fn needs_aggregation(old: Option<&Object>, new: &Object) -> bool {
     let Ok(now) = new.decode::<ResourceBinding>() else {
         return false;
     };
-    if now.status.last_scheduled_time.is_none() {
+    let is_scheduled = now.status.last_scheduled_time.is_some();
+    let Some(before) = old.and_then(|old| old.decode::<ResourceBinding>().ok()) else {
+        return is_scheduled || !now.status.aggregated_status.is_empty();
+    };
+    if !is_scheduled {
         return false;
     }
-    let Some(before) = old.and_then(|old| old.decode::<ResourceBinding>().ok()) else {
-        return true;
-    };
     let version = |b: &ResourceBinding| b.spec.resource.resource_version.clone();
     version(&before) != version(&now)
         || has_fully_applied_condition(&now.status.conditions)
@@ -48,8 +49,11 @@ pub(super) fn needs_aggregation(old: Option<&Object>, new: &Object) -> bool {
 pub(super) fn changes_aggregation(change: &InformerEvent<'_>) -> bool {
     let (old, new) = match (change.old, change.new) {
         (Some(old), Some(new)) => (old, new),
-        // A new Work has nothing to report yet.
-        (None, Some(_)) => return change.in_initial_list,
+        // A new Work has nothing to report yet, unless it was made while there was no watch.
+        (None, Some(new)) => {
+            return change.in_initial_list
+                || PartialWork::from_object(new).map_or(true, |work| work.has_status());
+        }
         (_, None) => return true,
     };
     if old.meta().deleting != new.meta().deleting || permanent_ids(old) != permanent_ids(new) {
@@ -83,9 +87,12 @@ mod tests {
             status["conditions"] = json!([{"type": "FullyApplied", "status": "True"}]);
             status
         };
+        // Of a binding that others require: no scheduler places it.
+        let reported = || json!({"aggregatedStatus": [{"clusterName": "a", "applied": true}]});
         let first = binding(1, "1", "a", placed());
         let table = [
             (None, binding(1, "1", "a", json!({})), false),
+            (None, binding(1, "1", "a", reported()), true),
             (None, first.clone(), true),
             (Some(&first), binding(1, "1", "a", aggregated()), false),
             (Some(&first), binding(2, "2", "a", json!({})), false),
@@ -151,8 +158,9 @@ mod tests {
         let (unwritten, suspended) = (object(&unwritten), object(&suspended));
         let only = object(&work);
         for (old, new, in_initial_list, expected) in [
-            (None, Some(&only), false, false),
-            (None, Some(&only), true, true),
+            (None, Some(&unwritten), false, false),
+            (None, Some(&unwritten), true, true),
+            (None, Some(&only), false, true),
             (Some(&only), None, false, true),
             (Some(&unwritten), Some(&suspended), false, true),
             (Some(&suspended), Some(&suspended), false, false),

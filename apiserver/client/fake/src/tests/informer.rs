@@ -117,12 +117,13 @@ async fn a_broken_watch_resumes_and_an_expired_one_lists_again() {
     s.fake.end_watches();
     s.fake.remove(&MAPS, "ns", "a");
     s.fake.seed(&MAPS, map("b", "new"));
+    s.fake.seed(&MAPS, map("d", ""));
     s.fake.compact();
     while informer.last_error().is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     *down.lock() = false;
-    s.expect(&["~ns/b", "-ns/a"]).await;
+    s.expect(&["~ns/b", "+ns/d", "-ns/a"]).await;
     assert_eq!(informer.last_error(), None);
     s.tasks.stop().await;
 }
