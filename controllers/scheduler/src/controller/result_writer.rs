@@ -247,15 +247,18 @@ impl Scheduler {
             .await
     }
 
-    /// Records that this generation needs no decision, and the result of the detector if it
-    /// wrote one.
+    /// Records that this generation needs no decision, and the result if nobody has reported it: the
+    /// detector wrote it, or this process ended before its status, or it fits again after a refusal.
     pub(super) async fn observe_generation(
         &self,
         case: &SchedulingTask<'_>,
     ) -> Result<ReconcileAction, Error> {
         let generation = case.object.meta().generation;
+        let targets = &case.binding.spec.clusters;
+        let is_refused = scheduled_condition(case.binding).is_some_and(|c| c.status == "False");
+        let is_unreported = case.placed_by_detector || is_refused && !targets.is_empty();
         let mut status = Map::new();
-        if case.placed_by_detector {
+        if is_unreported {
             let now = rfc3339_seconds(self.clock.now());
             status = ScheduledCondition::success().to_status_patch(&now);
             status.insert("lastScheduledTime".into(), now.into());
@@ -263,8 +266,7 @@ impl Scheduler {
         status.insert("schedulerObservedGeneration".into(), generation.into());
         self.write_status(case.key.resource(), case.object, status)
             .await?;
-        if case.placed_by_detector {
-            let targets = &case.binding.spec.clusters;
+        if is_unreported {
             self.record_event(case.object, case.binding, Ok(targets));
         }
         Ok(ReconcileAction::Done)

@@ -261,6 +261,32 @@ async fn without_a_decision_the_generation_is_observed() {
     plane.tasks.stop().await;
 }
 
+/// The process ended between the two writes of a result that followed a refusal.
+// proves: SCH-unreported
+#[tokio::test]
+async fn a_result_without_its_condition_is_reported() {
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    let before = placed(&there, &divided(), |b| {
+        b["metadata"]["generation"] = 2.into();
+        b["status"]["conditions"][0]["status"] = "False".into();
+        b["status"]["conditions"][0]["reason"] = "NoClusterFit".into();
+    });
+    let plane = fixture_with_events(&["m1"], before);
+    let after = plane
+        .wait_for_binding(|b| condition(b) == ("True", "Success"))
+        .await;
+    assert_eq!(after["spec"]["clusters"], there);
+    assert_eq!(after["status"]["schedulerObservedGeneration"], 2);
+    assert_ne!(after["status"]["lastScheduledTime"], "2026-01-01T00:00:00Z");
+    let event =
+        "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m1:4}";
+    assert_eq!(
+        events(&plane, 2).await,
+        binding_and_template_events(&[event])
+    );
+    plane.tasks.stop().await;
+}
+
 // proves: SCH-binding-ending
 #[tokio::test]
 async fn a_terminating_binding_is_reported_and_ignored() {
