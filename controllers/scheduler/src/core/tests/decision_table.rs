@@ -8,7 +8,7 @@
 //!   `/taint:k=v:Effect` `/cpu:N` (allocatable) `/used:PODS` `/coming:PODS` (allocating)
 //!   `/nodes:GRADE*COUNT+…` (with grades 0, 1, 2 of at least 1, 2, 4 cpu)
 //!   `/grades:GRADE*COUNT+…` (without resource models) `/bare` (serves no kinds) `/ending`
-//!   (terminating) `/silent` (no resource summary)
+//!   (terminating) `/silent` (no resource summary); keys of labels and taints may have a slash
 //! - placement: `dup` `agg` `dyn` `even` `static:a=1,b=2` `odd` (an unknown preference)
 //!   `in:a,b` `not:a` `label:k=v` `field:key:In:x,y` `tol:k=v:Effect` `tol:*`
 //!   `spread:field:min-max` `term:name=a,b` with overflow `term:name=a>b>c` `group:key`
@@ -72,8 +72,28 @@ fn taint(text: &str) -> Value {
     json!({"key": key, "value": value, "effect": effect})
 }
 
+/// The parts of a cluster's word, which slashes separate, but not one within the key of a
+/// label or taint.
+fn cluster_parts(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(word);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let is_keyed = text.starts_with("label:") || text.starts_with("taint:");
+        let key_end = match text.find('=') {
+            Some(end) if is_keyed => end,
+            None if is_keyed => panic!("{text:?} has a key without a value"),
+            _ => 0,
+        };
+        let Some(slash) = text[key_end..].find('/') else {
+            return rest.take();
+        };
+        rest = Some(&text[key_end + slash + 1..]);
+        Some(&text[..key_end + slash])
+    })
+}
+
 fn member(word: &str) -> ClusterInfo {
-    let mut parts = word.split('/');
+    let mut parts = cluster_parts(word);
     let (name, pods) = pair(parts.next().unwrap(), '=');
     let mut more = json!({});
     for part in parts {
