@@ -4,11 +4,12 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use flotilla_metrics::{
-    CallbackMetricDesc, CallbackMetricType, Counter, Gauge, Histogram, exponential_buckets,
+    CallbackMetricDesc, CallbackMetricType, Counter, Gauge, Histogram, MetricVec,
+    exponential_buckets,
 };
 use parking_lot::Mutex;
 
-use crate::core::{FilterCounts, SchedulerPluginName, StepOrPluginCompletion};
+use crate::core::{ExtensionPoint, FilterCounts, SchedulerPluginName, StepOrPluginCompletion};
 
 /// The event that enqueued a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,9 @@ struct SchedulerMetrics {
     steps: [Histogram; 4],
     /// By extension point, then by whether clusters passed.
     extension_points: [[Histogram; 2]; 2],
-    plugins: [[Histogram; 2]; SchedulerPluginName::ALL.len()],
+    /// By plugin and extension point, then by whether clusters passed; `None` at a point where
+    /// the plugin does not run.
+    plugins: [[Option<[Histogram; 2]>; 2]; SchedulerPluginName::ALL.len()],
     incoming: [Counter; 4],
 }
 
@@ -95,16 +98,11 @@ static METRICS: LazyLock<SchedulerMetrics> = LazyLock::new(|| {
         attempts: attempt_metrics(),
         steps: ["Filter", "Score", "Select", "AssignReplicas"]
             .map(|step| steps.with_label_values([step])),
-        extension_points: ["Filter", "Score"].map(|point| {
-            result_labels(point).map(|result| points.with_label_values([point, result]))
+        extension_points: ExtensionPoint::ALL.map(|point| {
+            result_labels(point).map(|result| points.with_label_values([point.name(), result]))
         }),
         plugins: SchedulerPluginName::ALL.map(|plugin| {
-            let point = match plugin {
-                SchedulerPluginName::ClusterLocality => "Score",
-                _ => "Filter",
-            };
-            result_labels(point)
-                .map(|result| plugins.with_label_values([plugin.name(), point, result]))
+            ExtensionPoint::ALL.map(|point| plugin_histograms(&plugins, plugin, point))
         }),
         incoming: [
             "BindingAdd",
@@ -117,11 +115,24 @@ static METRICS: LazyLock<SchedulerMetrics> = LazyLock::new(|| {
 });
 
 /// The result labels of clusters that pass and of those that do not; scoring rejects none.
-fn result_labels(point: &str) -> [&'static str; 2] {
+fn result_labels(point: ExtensionPoint) -> [&'static str; 2] {
     match point {
-        "Filter" => ["Success", "Unschedulable"],
-        _ => ["Success", "Success"],
+        ExtensionPoint::Filter => ["Success", "Unschedulable"],
+        ExtensionPoint::Score => ["Success", "Success"],
     }
+}
+
+/// The series of a plugin at an extension point, by result.
+fn plugin_histograms(
+    durations: &MetricVec<Histogram, 3>,
+    plugin: SchedulerPluginName,
+    point: ExtensionPoint,
+) -> Option<[Histogram; 2]> {
+    let runs = plugin.extension_points().contains(&point);
+    runs.then(|| {
+        result_labels(point)
+            .map(|result| durations.with_label_values([plugin.name(), point.name(), result]))
+    })
 }
 
 /// Number of decisions cached for explanations.
@@ -182,21 +193,23 @@ pub(crate) fn record_attempt(success: bool, kind: ScheduleType, took: Duration) 
 
 /// Returns an observer that records the steps and plugins of a decision starting now.
 pub(crate) fn step_observer() -> impl FnMut(StepOrPluginCompletion) {
-    let figures = &*METRICS;
+    let metrics = &*METRICS;
     let (mut step_began, mut plugin_began) = (Instant::now(), Instant::now());
     move |ended: StepOrPluginCompletion| {
         let now = Instant::now();
         let plugin_took = (now - std::mem::replace(&mut plugin_began, now)).as_secs_f64();
         let (step, count) = match ended {
-            StepOrPluginCompletion::Plugin(plugin, count) => {
-                observe_mean(&figures.plugins[plugin as usize], count, plugin_took);
+            StepOrPluginCompletion::Plugin(plugin, point, count) => {
+                if let Some(histograms) = &metrics.plugins[plugin as usize][point as usize] {
+                    observe_mean(histograms, count, plugin_took);
+                }
                 return;
             }
             StepOrPluginCompletion::Step(step, count) => (step, count),
         };
         let took = (now - std::mem::replace(&mut step_began, now)).as_secs_f64();
-        figures.steps[step as usize].observe(took);
-        if let Some(point) = figures.extension_points.get(step as usize) {
+        metrics.steps[step as usize].observe(took);
+        if let Some(point) = metrics.extension_points.get(step as usize) {
             observe_mean(point, count, took);
         }
     }
@@ -204,14 +217,65 @@ pub(crate) fn step_observer() -> impl FnMut(StepOrPluginCompletion) {
 
 /// Observes the mean duration per cluster, once for the clusters that passed and once for
 /// those that did not: one observation per cluster would cost more than most plugins.
-fn observe_mean(figures: &[Histogram; 2], count: FilterCounts, took: f64) {
+fn observe_mean(histograms: &[Histogram; 2], count: FilterCounts, took: f64) {
     let FilterCounts {
         passed,
         rejected: rejected_count,
     } = count;
-    for (figure, some) in figures.iter().zip([passed > 0, rejected_count > 0]) {
+    for (histogram, some) in histograms.iter().zip([passed > 0, rejected_count > 0]) {
         if some {
-            figure.observe(took / (passed + rejected_count) as f64);
+            histogram.observe(took / (passed + rejected_count) as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The labels of the series that count the durations of a plugin, and those of the series
+    /// that are above zero.
+    fn series_of(plugin: SchedulerPluginName) -> (BTreeSet<String>, BTreeSet<String>) {
+        let text = flotilla_metrics::encode_text(&[flotilla_metrics::process_registry()]);
+        let text = String::from_utf8(text).unwrap();
+        let of_plugin = format!("plugin=\"{}\"", plugin.name());
+        let (mut all, mut observed) = (BTreeSet::new(), BTreeSet::new());
+        for line in text.lines() {
+            let name = "karmada_scheduler_plugin_execution_duration_seconds_count{";
+            let series = line.strip_prefix(name);
+            if let Some((labels, count)) = series.and_then(|series| series.split_once("} "))
+                && labels.contains(&of_plugin)
+            {
+                all.insert(labels.to_owned());
+                if count != "0" {
+                    observed.insert(labels.to_owned());
+                }
+            }
+        }
+        (all, observed)
+    }
+
+    // proves: MET-schedule-plugins
+    #[test]
+    fn series_of_each_plugin_carry_its_extension_points() {
+        let mut observe = step_observer();
+        for plugin in SchedulerPluginName::ALL {
+            let mut expected = BTreeSet::new();
+            for point in plugin.extension_points() {
+                let count = FilterCounts {
+                    passed: 1,
+                    rejected: 1,
+                };
+                observe(StepOrPluginCompletion::Plugin(plugin, *point, count));
+                expected.extend(result_labels(*point).map(|result| {
+                    let (point, plugin) = (point.name(), plugin.name());
+                    format!("extension_point=\"{point}\",plugin=\"{plugin}\",result=\"{result}\"")
+                }));
+            }
+            let name = plugin.name();
+            assert_eq!(series_of(plugin), (expected.clone(), expected), "{name}");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::capacity_estimator::{self, is_estimated};
 use super::failure::SchedulingFailure;
 use super::filter::{self, ClusterFilter, FilterResult};
 use super::request::{ScheduleRequest, SchedulingContext};
-use super::scheduling_settings::{SchedulerPluginName, SchedulingSettings};
+use super::scheduling_settings::{ExtensionPoint, SchedulerPluginName, SchedulingSettings};
 use super::scheduling_step::{FilterCounts, SchedulingStep, StepOrPluginCompletion};
 use super::select::{self, ClusterSelection};
 
@@ -95,11 +95,10 @@ impl SchedulingDecision<'_> {
                 return Ok(());
             }
         }
-        let scored = score_clusters(scheduling_context.settings, &targets, &self.filter_result);
-        report_scores(scheduling_context.settings, scored.len(), ended);
+        let settings = scheduling_context.settings;
+        let scored = score_clusters(settings, &targets, &self.filter_result, ended);
         let strategy = AssignmentStrategy::from_placement(request.placement);
-        let sets =
-            schedules_component_sets(request.spec, request.placement, scheduling_context.settings);
+        let sets = schedules_component_sets(request.spec, request.placement, settings);
         self.candidates = rank_candidates(&request, &scheduling_context, sets, scored);
         let selection = select::select(&request, strategy, sets, &self.candidates);
         ended(StepOrPluginCompletion::Step(
@@ -130,34 +129,16 @@ fn run_filters<'a>(
     ended: &mut dyn FnMut(StepOrPluginCompletion),
 ) -> FilterResult<'a> {
     let filter = ClusterFilter::new(request, context, targets);
-    let result =
-        filter.run(&mut |plugin, count| ended(StepOrPluginCompletion::Plugin(plugin, count)));
+    let result = filter.run(&mut |plugin, count| {
+        let point = ExtensionPoint::Filter;
+        ended(StepOrPluginCompletion::Plugin(plugin, point, count));
+    });
     let count = FilterCounts {
         passed: result.feasible.len(),
         rejected: result.rejected.len(),
     };
     ended(StepOrPluginCompletion::Step(SchedulingStep::Filter, count));
     result
-}
-
-/// Reports the score plugin, if it is enabled, and the step.
-fn report_scores(
-    settings: SchedulingSettings,
-    clusters: usize,
-    ended: &mut dyn FnMut(StepOrPluginCompletion),
-) {
-    let plugin = SchedulerPluginName::ClusterLocality;
-    if settings.plugins.has(plugin) {
-        let count = FilterCounts {
-            passed: clusters,
-            rejected: 0,
-        };
-        ended(StepOrPluginCompletion::Plugin(plugin, count));
-    }
-    ended(StepOrPluginCompletion::Step(
-        SchedulingStep::Score,
-        FilterCounts::from_success(true),
-    ));
 }
 
 /// A feasible cluster with its score.
@@ -167,21 +148,52 @@ struct ScoredCluster<'a> {
     score: i64,
 }
 
+/// Returns what a plugin adds to the score of a cluster, from 0 to 100.
+type ScorePluginFn = fn(&ScoredCluster<'_>) -> i64;
+
+/// The score plugins; the score of a cluster is the sum of theirs.
+const SCORE_PLUGINS: [(SchedulerPluginName, ScorePluginFn); 1] =
+    [(SchedulerPluginName::ClusterLocality, score_locality)];
+
+fn score_locality(cluster: &ScoredCluster<'_>) -> i64 {
+    if cluster.target.is_some() { 100 } else { 0 }
+}
+
+/// Scores the feasible clusters, and reports each score plugin and the step.
 fn score_clusters<'a>(
-    rules: SchedulingSettings,
+    settings: SchedulingSettings,
     targets: &CurrentTargets<'_>,
-    filtered: &FilterResult<'a>,
+    filter_result: &FilterResult<'a>,
+    ended: &mut dyn FnMut(StepOrPluginCompletion),
 ) -> Vec<ScoredCluster<'a>> {
-    let locality = rules.plugins.has(SchedulerPluginName::ClusterLocality);
-    let score = |passed: &filter::FeasibleCluster<'a>| {
-        let target = targets.for_cluster(passed.member);
-        ScoredCluster {
-            cluster: *passed,
-            target,
-            score: if locality && target.is_some() { 100 } else { 0 },
+    let feasible = filter_result.feasible.iter();
+    let mut clusters: Vec<ScoredCluster<'a>> = feasible
+        .map(|cluster| ScoredCluster {
+            cluster: *cluster,
+            target: targets.for_cluster(cluster.member),
+            score: 0,
+        })
+        .collect();
+    let plugins = SCORE_PLUGINS.into_iter();
+    for (plugin, score) in plugins.filter(|(plugin, _)| settings.plugins.has(*plugin)) {
+        for cluster in &mut clusters {
+            cluster.score += score(cluster);
         }
-    };
-    filtered.feasible.iter().map(score).collect()
+        let count = FilterCounts {
+            passed: clusters.len(),
+            rejected: 0,
+        };
+        ended(StepOrPluginCompletion::Plugin(
+            plugin,
+            ExtensionPoint::Score,
+            count,
+        ));
+    }
+    ended(StepOrPluginCompletion::Step(
+        SchedulingStep::Score,
+        FilterCounts::from_success(true),
+    ));
+    clusters
 }
 
 /// The feasible clusters with their available replicas, best first.

@@ -41,7 +41,7 @@ pub use failure::SchedulingFailure;
 pub use request::{ScheduleRequest, SchedulingContext};
 pub use resource_request::{AssumedWorkload, ReplicaResourceRequest, ResourceName};
 pub use scheduling_settings::{
-    SchedulerPluginName, SchedulerPluginSet, SchedulingSettings, UnknownPluginError,
+    ExtensionPoint, SchedulerPluginName, SchedulerPluginSet, SchedulingSettings, UnknownPluginError,
 };
 pub use scheduling_step::{FilterCounts, SchedulingStep, StepOrPluginCompletion};
 pub(crate) use snapshot::ApiKindHash;

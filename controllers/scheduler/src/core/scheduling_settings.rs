@@ -44,6 +44,39 @@ impl SchedulerPluginName {
             Self::WorkloadAntiAffinity => "WorkloadAntiAffinity",
         }
     }
+
+    /// The points at which the plugin runs: it filters clusters, scores them, or both.
+    pub fn extension_points(self) -> &'static [ExtensionPoint] {
+        match self {
+            Self::APIEnablement
+            | Self::TaintToleration
+            | Self::ClusterAffinity
+            | Self::SpreadConstraint
+            | Self::ClusterEviction
+            | Self::WorkloadAffinity
+            | Self::WorkloadAntiAffinity => &[ExtensionPoint::Filter],
+            Self::ClusterLocality => &[ExtensionPoint::Score],
+        }
+    }
+}
+
+/// A point of the scheduling framework at which plugins run; the values of Karmada's
+/// `extension_point`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtensionPoint {
+    Filter,
+    Score,
+}
+
+impl ExtensionPoint {
+    pub(crate) const ALL: [Self; 2] = [Self::Filter, Self::Score];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "Filter",
+            Self::Score => "Score",
+        }
+    }
 }
 
 /// A name in `--plugins` that is not a plugin.

@@ -1,6 +1,6 @@
 //! The steps of the scheduling algorithm and what each reports when it ends.
 
-use super::scheduling_settings::SchedulerPluginName;
+use super::scheduling_settings::{ExtensionPoint, SchedulerPluginName};
 
 /// The steps of the scheduling algorithm, in order; the values of Karmada's `schedule_step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,6 @@ impl FilterCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOrPluginCompletion {
     Step(SchedulingStep, FilterCounts),
-    /// A plugin, over all clusters.
-    Plugin(SchedulerPluginName, FilterCounts),
+    /// A plugin at one of its extension points, over all clusters.
+    Plugin(SchedulerPluginName, ExtensionPoint, FilterCounts),
 }

@@ -4,6 +4,7 @@
 
 mod assignment;
 pub(crate) mod decision_table;
+mod plugins;
 mod properties;
 mod replica_preference;
 mod replica_preference_planner;
