@@ -93,10 +93,19 @@ fn rules_section(console: &Console, spec: &OverrideSpec) -> Markup {
 
 /// The changes of overriders, without the values that they write, which may be of a Secret.
 fn describe_overriders(overriders: &Overriders) -> Vec<String> {
+    let Overriders {
+        plaintext,
+        image_overrider,
+        command_overrider,
+        args_overrider,
+        labels_overrider,
+        annotations_overrider,
+        field_overrider,
+    } = overriders;
     let mut lines = Vec::new();
-    let plaintext = overriders.plaintext.iter();
+    let plaintext = plaintext.iter();
     lines.extend(plaintext.map(|change| format!("{} {}", change.operator, change.path)));
-    let images = overriders.image_overrider.iter();
+    let images = image_overrider.iter();
     lines.extend(images.map(|change| {
         let (operator, component) = (&change.operator, change.component.to_lowercase());
         match &change.predicate {
@@ -107,8 +116,8 @@ fn describe_overriders(overriders: &Overriders) -> Vec<String> {
         }
     }));
     let lists = [
-        ("command", &overriders.command_overrider),
-        ("arguments", &overriders.args_overrider),
+        ("command", command_overrider),
+        ("arguments", args_overrider),
     ];
     for (noun, changes) in lists {
         lines.extend(changes.iter().map(|change| {
@@ -119,8 +128,8 @@ fn describe_overriders(overriders: &Overriders) -> Vec<String> {
         }));
     }
     let maps = [
-        ("label", &overriders.labels_overrider),
-        ("annotation", &overriders.annotations_overrider),
+        ("label", labels_overrider),
+        ("annotation", annotations_overrider),
     ];
     for (noun, changes) in maps {
         lines.extend(changes.iter().flat_map(|change| {
@@ -128,7 +137,7 @@ fn describe_overriders(overriders: &Overriders) -> Vec<String> {
             keys.map(move |key| format!("{} the {noun} {key}", change.operator))
         }));
     }
-    for change in &overriders.field_overrider {
+    for change in field_overrider {
         let operations = change.json.iter().chain(&change.yaml);
         lines.extend(operations.map(|operation| {
             format!(
