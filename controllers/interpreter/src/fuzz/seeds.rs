@@ -1,6 +1,10 @@
 //! Realistic objects, one or two of each kind that has rules.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
+
+use crate::thirdparty::tests::THIRD_PARTY_RULES;
 
 /// A complete object, used as template and as object in a member.
 #[derive(Clone, Debug)]
@@ -337,4 +341,11 @@ fn compute_clusters() -> Vec<FuzzSeed> {
 /// Kinds of other projects.
 pub(super) fn third_party() -> Vec<FuzzSeed> {
     [kruise(), flux(), training_jobs(), compute_clusters()].concat()
+}
+
+#[test]
+fn each_well_known_kind_has_a_seed() {
+    let seeds: BTreeSet<&str> = third_party().iter().map(|seed| seed.kind).collect();
+    let kinds: BTreeSet<&str> = THIRD_PARTY_RULES.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(seeds, kinds);
 }
