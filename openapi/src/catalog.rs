@@ -196,6 +196,22 @@ mod tests {
     }
 
     #[test]
+    fn the_kind_of_the_manual_is_parsed() {
+        let manual = include_str!("../../apiserver/README.md");
+        let (_, section) = manual.split_once("## How to add a kind").unwrap();
+        let example = section.split("```").nth(1).unwrap();
+        let lines = example
+            .lines()
+            .map(|line| line.strip_prefix("   ").unwrap_or(line));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let files = [SCHEMA_FILES, &[("README.md", text.as_str())]].concat();
+        let catalog = KindCatalog::parse(&files).unwrap();
+        let widget = catalog.kind(&Gvk::new("example.flotilla.io", "v1", "Widget"));
+        // The example of a controller patches its status.
+        assert!(widget.unwrap().status);
+    }
+
+    #[test]
     fn resources_are_found_without_the_catalog() {
         for kind in catalog().kinds() {
             assert_eq!(resource_of_kind(&kind.gvk), Some(&kind.gvr));
