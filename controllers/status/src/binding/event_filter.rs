@@ -161,6 +161,7 @@ mod tests {
             (None, Some(&unwritten), false, false),
             (None, Some(&unwritten), true, true),
             (None, Some(&only), false, true),
+            (None, Some(&only), true, true),
             (Some(&only), None, false, true),
             (Some(&unwritten), Some(&suspended), false, true),
             (Some(&suspended), Some(&suspended), false, false),
