@@ -176,6 +176,38 @@ async fn scripts_implement_every_interpreter_operation() {
     }
 }
 
+// proves: EXE-retain, EXE-three-way
+#[tokio::test]
+async fn a_field_that_is_no_longer_retained_stays_as_the_member_set_it() {
+    let ns = "retained-once";
+    let fleet = fleet_with_widgets(ns).await;
+    let (control, member) = (&fleet.control, &fleet.members[0]);
+    let script = "function Retain(desired, observed)
+        if desired.spec.config == 'retained' then desired.spec.node = observed.spec.node end
+        return desired
+    end";
+    let scripts = [("retention", script)];
+    control
+        .create(customization("retention", WIDGET_KIND, &scripts))
+        .await;
+    let mut thing = widget(ns, "w", 1);
+    thing["spec"]["config"] = "retained".into();
+    control.create(policy(ns, "w", &thing, &["member1"])).await;
+    control.create(thing).await;
+    member.wait_until_exists(&WIDGETS, ns, "w").await;
+    let node = json!({"spec": {"node": "n1"}});
+    member.merge_patch(&WIDGETS, ns, "w", node).await;
+    for (size, config) in [(2, "retained"), (3, "free"), (4, "free")] {
+        let edit = json!({"spec": {"size": size, "config": config}});
+        control.merge_patch(&WIDGETS, ns, "w", edit).await;
+        let is_edited = |w: &Value| w["spec"]["size"] == size;
+        let copy = member
+            .wait_until(&WIDGETS, ns, "w", "edited", is_edited)
+            .await;
+        assert_eq!(copy["spec"]["node"], "n1", "{config}: {copy:#}");
+    }
+}
+
 // proves: INT-components, LUA-components, LUA-deadline
 #[tokio::test]
 async fn scripts_define_components_and_a_hostile_script_affects_no_other_object() {

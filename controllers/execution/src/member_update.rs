@@ -1,5 +1,7 @@
 //! Decides how the object in a member has to change for a manifest.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use client::EncodedObjectBody;
 use controller_context::estimate_encoded_tree_bytes;
 use flotilla_runtime::RestMapping;
@@ -81,11 +83,13 @@ impl ExecutionController {
             FieldOwnership::Kept | FieldOwnership::Unknown => RemovalRule::Nothing,
             FieldOwnership::Managers(managers) => RemovalRule::Owned(managers.owners()),
         };
+        let hash_before = value_hash(&desired.tree);
         let retained = self.retain(target, desired.tree, overridden_fields, &observed);
         let retained = retained.await.map_err(|text| PropagationFailure {
             reason: PropagationReason::FieldRetentionFailed,
             text,
         })?;
+        let has_retained_fields = value_hash(&retained) != hash_before;
         let schema = self.schema_of(&target.mapping, &retained, &observed).await;
         let update = update_of(retained, &observed, schema.as_ref(), mode, &rule);
         let is_unknown = !desired.adopts && matches!(ownership, FieldOwnership::Unknown);
@@ -99,7 +103,8 @@ impl ExecutionController {
             body: manifest
                 .encode(&object)
                 .map_err(PropagationFailure::compute)?,
-            keeps_member_fields: update.keeps_member_fields,
+            // A later manifest may retain less: then these fields are the member's, too.
+            keeps_member_fields: update.keeps_member_fields || has_retained_fields,
         }))
     }
 
@@ -165,6 +170,12 @@ impl ExecutionController {
             "{object}: field {field} is changed back by {manager}"
         ))
     }
+}
+
+fn value_hash(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Sets a field whose parent exists; `path` is a JSON pointer.
